@@ -1,4 +1,4 @@
-//! The deliveries that wait for one cluster: in memory, and on disk while the cluster is away.
+//! Deliveries that wait for one cluster: in memory, and on disk while the cluster is unavailable.
 //!
 //! ```text
 //!     push -> memory (a window of keys) -------------------------> take -> the cluster
@@ -43,9 +43,9 @@ pub struct Backlog<S> {
     window_keys: usize,
     away_after: Duration,
     acked: watch::Sender<u64>,
-    /// Signalled when the cluster has something to take.
+    /// Signalled when the cluster can take something.
     arrived: Notify,
-    /// Signalled by room in the window and by acknowledgements.
+    /// Signalled when the window gets room, and by acknowledgements.
     room: Notify,
     /// Signalled when there is something to write to the disk.
     staged: Notify,
@@ -64,8 +64,7 @@ struct State {
     /// The weight of `memory`, and of its part that is not taken.
     held: usize,
     waiting: usize,
-    /// The weight of what the cluster has taken and is to send again, where `memory` does not have
-    /// it any more.
+    /// The weight of deliveries that the cluster must send again and that `memory` no longer holds.
     again: usize,
     /// The weight at which the cluster is woken.
     wanted: usize,
@@ -150,7 +149,7 @@ impl<S: DiskQueue> Backlog<S> {
         &self.stats.clusters[self.index]
     }
 
-    /// Waits for room and appends.
+    /// Waits until there is room, and appends.
     pub async fn push(&self, delivery: &Arc<Delivery>) {
         loop {
             let room = self.room.notified();
@@ -168,11 +167,11 @@ impl<S: DiskQueue> Backlog<S> {
         }
     }
 
-    /// Appends, or returns the moment at which the cluster counts as away, if that makes room.
+    /// Appends, or returns the time at which the cluster counts as unavailable, if that makes room.
     fn try_push(&self, delivery: &Arc<Delivery>) -> Result<(), Option<Instant>> {
         let weight = delivery.weight();
         let mut state = self.state();
-        // A delivery larger than the window fits where no other waits.
+        // A delivery larger than the window fits when no other waits.
         let fits = |held: usize, again: usize| match held {
             0 => again < self.window_keys,
             held => held.saturating_add(again).saturating_add(weight) <= self.window_keys,
@@ -199,7 +198,7 @@ impl<S: DiskQueue> Backlog<S> {
                 return Err(Some(away_at));
             }
             if state.staged_weight > 0 {
-                // A second window would be in memory, and a third, while the disk takes nothing.
+                // Memory would hold a second and a third window while the disk accepts nothing.
                 return Err(None);
             }
             self.move_to_disk(&mut state);
@@ -226,7 +225,7 @@ impl<S: DiskQueue> Backlog<S> {
         self.arrived.notify_one();
     }
 
-    /// Writes staged deliveries to the disk until the backlog is closed. Ends at once without a
+    /// Writes staged deliveries to the disk until the backlog is closed. Returns at once without a
     /// disk queue.
     pub async fn write(self: Arc<Self>, on_gap: OnGap, log: fn(&str)) {
         let Some(disk_queue) = &self.disk_queue else { return };
@@ -248,7 +247,7 @@ impl<S: DiskQueue> Backlog<S> {
         }
     }
 
-    /// Writes deliveries, however long it takes. False if the backlog was closed before.
+    /// Writes deliveries, however long it takes. Returns false if the backlog was closed first.
     async fn write_all(
         &self,
         disk_queue: &S,
@@ -297,7 +296,7 @@ impl<S: DiskQueue> Backlog<S> {
     }
 
     fn say_acked(&self, seq: u64) {
-        // At the end nothing listens any more.
+        // At the end, no task listens.
         let _ = self.acked.send_if_modified(|seen| {
             let is_more = *seen < seq;
             *seen = seq.max(*seen);
@@ -305,8 +304,8 @@ impl<S: DiskQueue> Backlog<S> {
         });
     }
 
-    /// Stores what the disk holds. The writer and the destination both call it: under the lock, or
-    /// the older of two readings could be stored last.
+    /// Stores the size of the disk queue. The writer and the destination both call it, so it runs
+    /// under the lock; otherwise the older of two readings could be stored last.
     fn count(&self) {
         if let Some(disk_queue) = &self.disk_queue {
             let _state = self.state();
@@ -316,7 +315,7 @@ impl<S: DiskQueue> Backlog<S> {
         }
     }
 
-    /// True while deliveries wait on the disk, or on their way to it.
+    /// True while deliveries wait on the disk, or are being written to it.
     #[must_use]
     pub fn has_on_disk(&self) -> bool {
         let has_records = |queue: &S| queue.held().records > 0;
@@ -333,8 +332,8 @@ impl<S: DiskQueue> Backlog<S> {
         }
     }
 
-    /// The commit of the oldest delivery in memory that was not taken, in microseconds since 1970;
-    /// 0 if there is none, or it is not known.
+    /// The commit time of the oldest untaken delivery in memory, in microseconds since 1970; 0 if
+    /// there is none, or it is unknown.
     #[must_use]
     pub fn oldest_us(&self) -> u64 {
         let state = self.state();
@@ -370,7 +369,7 @@ impl<S: DiskQueue> Backlog<S> {
         }
     }
 
-    /// Takes the oldest deliveries: about `keys` keys of `bytes` bytes, and none behind a flush.
+    /// Takes the oldest deliveries: about `keys` keys of `bytes` bytes, and none after a flush.
     #[must_use]
     pub fn take(&self, keys: usize, bytes: usize) -> Vec<Arc<Delivery>> {
         let mut state = self.state();
@@ -393,14 +392,14 @@ impl<S: DiskQueue> Backlog<S> {
         batch
     }
 
-    /// Acknowledges what was taken from memory in this epoch: delivered up to `done`, but for a
-    /// weight of `again` that is to be sent again, and up to `acked` for good.
+    /// Acknowledges deliveries taken from memory in this epoch: delivered up to `done`, except for
+    /// a weight of `again` to send again, and finally up to `acked`.
     pub fn acknowledge(&self, epoch: u64, done: u64, acked: u64, again: usize) {
         let mut state = self.state();
         if state.epoch != epoch {
             return;
         }
-        // With a disk, what is delivered and not yet for good is kept in case it moves there.
+        // With a disk, delivered but not finally acknowledged work is kept, in case it moves there.
         let over = if self.disk_queue.is_some() { acked } else { done };
         state.again = if self.disk_queue.is_some() { 0 } else { again };
         let mut keys = 0;
@@ -418,11 +417,11 @@ impl<S: DiskQueue> Backlog<S> {
         self.room.notify_one();
     }
 
-    /// Reads the oldest records on the disk; none if it is empty, which makes memory the source.
+    /// Reads the oldest records on the disk; none if it is empty, and memory is then the source.
     ///
     /// # Errors
     ///
-    /// The disk's.
+    /// Returns the disk's error.
     pub async fn read(&self) -> io::Result<Option<Chunk>> {
         let Some(disk_queue) = &self.disk_queue else { return Ok(None) };
         let chunk = disk_queue.read().await?;
@@ -436,13 +435,13 @@ impl<S: DiskQueue> Backlog<S> {
         Ok(Some(chunk))
     }
 
-    /// Waits until something was written to the disk, or for a moment.
+    /// Waits until something was written to the disk, or for a short time.
     pub async fn until_written(&self) {
         let _ = timeout(DISK_PAUSE, self.arrived.notified()).await;
     }
 
-    /// Acknowledges the chunk that was read last, but for `left`, which is queued behind all else.
-    /// Where the disk fails, the chunk is read again.
+    /// Acknowledges the last chunk read, except `left`, which is queued last. If the disk fails,
+    /// the chunk is read again.
     pub async fn acknowledge_chunk(&self, number: u64, left: Vec<Arc<Delivery>>) {
         let Some(disk_queue) = &self.disk_queue else { return };
         let is_whole = left.is_empty();
@@ -464,14 +463,14 @@ impl<S: DiskQueue> Backlog<S> {
         self.room.notify_one();
     }
 
-    /// Announces that nothing more will be pushed.
+    /// Announces that no more deliveries will be pushed.
     pub fn close(&self) {
         self.state().is_closed = true;
         self.arrived.notify_one();
         self.staged.notify_one();
     }
 
-    /// True when nothing more will be pushed.
+    /// True when no more deliveries will be pushed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state().is_closed

@@ -1,13 +1,12 @@
-//! A batch of deletes as bytes, and its answer: `md KEY q` for every key, then `mn`.
+//! A batch of deletes as bytes, and its answer: `md KEY q` for each key, then `mn`.
 //!
-//! A hint asks routers for an error where they keep a delete for later and a server did not execute
-//! it. Servers, and routers that do not know it, ignore it.
+//! A hint asks routers to return an error when they keep a delete for later because a server did
+//! not execute it. Servers ignore it, as do routers that do not support it.
 //!
-//! Deletes are quiet, so a batch of any size is answered by `MN`, and by `NF` for keys that were
-//! not there; whatever else stands before it is an error. Which key that belongs to cannot be told,
-//! so the batch is sent again aloud, one answer a key. Sampled keys are read before they are
-//! deleted, in the same packet: `mg KEY c` tells the cas unique of the value that must be gone
-//! afterwards.
+//! Deletes are quiet, so the answer to a batch of any size is `MN`, preceded by `NF` for missing
+//! keys; any other line before it is an error. The batch does not show which key an error belongs
+//! to, so it is sent again with one answer per key. Sampled keys are read before their delete, in
+//! the same packet: `mg KEY c` returns the cas unique of the value that must be gone afterwards.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,13 +18,13 @@ use tokio::io::{
 
 use crate::delivery::Flush;
 
-/// The longest line that a server may answer, in bytes.
+/// The longest line in a server's answer, in bytes.
 const LINE_BYTES_MAX: u64 = 2048;
 
-/// The treatment that a router is asked for of deletes that a server does not execute.
+/// How a router should treat deletes that a server does not execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
-    /// Keep them for later, and say so.
+    /// Keep them for later, and report it.
     Executed,
     /// Do not keep them.
     Now,
@@ -40,7 +39,7 @@ impl Hint {
     }
 }
 
-/// The answer to a delete that was kept and not executed.
+/// The answer to a delete that was kept but not executed.
 const KEPT: &str = "SERVER_ERROR kept for later";
 
 /// True for the answer to a delete that a router keeps for later.
@@ -49,7 +48,7 @@ pub fn is_kept(answer: &str) -> bool {
     answer == KEPT
 }
 
-/// True for the answer to a command that is not taken as it is, whatever becomes of the server.
+/// True for the answer to a command that is refused whatever the state of the server.
 #[must_use]
 pub fn is_client_error(answer: &str) -> bool {
     answer.starts_with("CLIENT_ERROR")
@@ -58,16 +57,16 @@ pub fn is_client_error(answer: &str) -> bool {
 /// A connection to a router or server, with its read buffer.
 pub type Wire<S> = BufStream<S>;
 
-/// The reason why a batch is not known to be delivered.
+/// The reason why a batch may not have been delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// The connection failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// The other side said something that is no answer to this.
+    /// The peer sent an answer that does not fit the batch.
     #[error("unexpected answer '{0}'")]
     Unexpected(String),
-    /// Some keys were refused; a batch aloud tells which.
+    /// Some keys were refused; a batch with one answer per key shows which.
     #[error("{0}")]
     Refused(String),
 }
@@ -78,15 +77,15 @@ pub type Before = Vec<Option<u64>>;
 /// The answer to a batch of quiet deletes.
 #[derive(Debug)]
 pub struct Quiet {
-    /// Values cached under the sampled keys; empty if the answers do not tell.
+    /// Values cached under the sampled keys; empty if the answers do not show them.
     pub before: Before,
-    /// The first refusal, of a key that is not known; any of the others may have been deleted.
+    /// The first refusal. Its key is unknown; any other key may have been deleted.
     pub refused: Option<String>,
-    /// True if deletes were kept for later, of keys that are not known.
+    /// True if deletes of unknown keys were kept for later.
     pub has_kept: bool,
 }
 
-/// Deletes keys, quietly, after looking at those of `sampled`.
+/// Deletes keys quietly, after reading the keys of `sampled`.
 ///
 /// # Errors
 ///
@@ -104,7 +103,7 @@ where
     quiet_answer(wire, sampled.len()).await
 }
 
-/// The bytes of a batch of quiet deletes, which looks at the keys of `sampled` first.
+/// The bytes of a batch of quiet deletes, which reads the keys of `sampled` first.
 #[must_use]
 pub fn quiet_text(keys: &[&Bytes], sampled: &[&Bytes]) -> Vec<u8> {
     let mut text = Vec::with_capacity(keys.iter().map(|key| key.len() + 20).sum());
@@ -118,7 +117,7 @@ pub fn quiet_text(keys: &[&Bytes], sampled: &[&Bytes]) -> Vec<u8> {
     text
 }
 
-/// Reads the answer to a batch of quiet deletes that looked at this number of keys.
+/// Reads the answer to a batch of quiet deletes that read this number of keys first.
 ///
 /// # Errors
 ///
@@ -187,7 +186,7 @@ where
     }
 }
 
-/// Looks at keys: the cas unique of each, or none where nothing is cached.
+/// Reads the cas unique of each key, or none where nothing is cached.
 ///
 /// # Errors
 ///
@@ -200,11 +199,11 @@ where
     answer.refused.map_or(Ok(answer.before), |why| Err(BatchError::Refused(why)))
 }
 
-/// Deletes so much on every server of the cluster. A prefix that is refused holds up no other.
+/// Flushes this scope on every server of the cluster. A refused prefix does not delay the others.
 ///
 /// # Errors
 ///
-/// When any of it is refused: the servers that can be reached have done it all the same.
+/// When any part is refused. The reachable servers have executed it even then.
 pub async fn flush<S>(wire: &mut Wire<S>, flush: &Flush) -> Result<(), BatchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -228,11 +227,11 @@ where
     refused.map_or(Ok(()), |why| Err(BatchError::Refused(why)))
 }
 
-/// A prefix with which no key begins.
+/// A prefix with which no key starts.
 const NO_KEYS: &[u8] = b"holdall:no-key-begins-so:";
 
-/// True unless a server of the cluster is known to be out of reach: a flush of nothing reaches all
-/// of them. Servers that do not know the command tell nothing.
+/// True unless a server of the cluster is known to be unreachable: a flush of no keys reaches all
+/// of them. Servers that do not know the command show nothing.
 ///
 /// # Errors
 ///
@@ -248,7 +247,7 @@ where
     }
 }
 
-/// The answer to `mg KEY c`; none when the line is something else.
+/// The answer to `mg KEY c`; none for any other line.
 fn peeked(line: &str) -> Option<Option<u64>> {
     if line == "EN" {
         return Some(None);
@@ -257,7 +256,7 @@ fn peeked(line: &str) -> Option<Option<u64>> {
     cas.parse().ok().map(Some)
 }
 
-/// One command. A key with bytes that text cannot carry goes as base64.
+/// One command. A key with bytes that text cannot carry is sent as base64.
 fn command(text: &mut Vec<u8>, name: &[u8], key: &Bytes, flags: &[u8]) {
     text.extend_from_slice(name);
     if is_plain(key) {
@@ -292,7 +291,7 @@ mod tests {
     use super::*;
     use tokio::io::duplex;
 
-    /// Sends a batch to a peer that says `answer`; what it was sent, and what became of it.
+    /// Sends a batch to a peer that answers `answer`; returns the bytes sent, and the result.
     async fn batch(
         keys: &[&str],
         sampled: &[&str],

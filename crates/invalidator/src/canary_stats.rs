@@ -1,4 +1,4 @@
-//! The age of the last change of our own that a cluster was seen to have executed.
+//! The age of the newest canary change that a cluster is known to have executed.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Intervals after which a canary is late.
+/// The number of intervals after which a canary is late.
 const LATE_AFTER: u32 = 2;
 
-/// The state of one cluster's canary. The counter is for `stats` alone, so Relaxed is enough.
+/// The state of one cluster's canary. Only `stats` reads the counter, so Relaxed is enough.
 #[derive(Debug)]
 pub struct CanaryStats {
-    /// Beats that the cluster was seen to have executed.
+    /// Beats that the cluster is known to have executed.
     pub proven: AtomicU64,
     seen: Mutex<Seen>,
 }
 
 #[derive(Debug)]
 struct Seen {
-    /// The moment before the last proven beat was written; the start before there is one.
+    /// The time before the last proven beat was written; at first, the start.
     since: Instant,
     obstacle: Obstacle,
 }
@@ -30,9 +30,9 @@ pub enum Obstacle {
     /// Nothing so far.
     #[default]
     None,
-    /// A hop that does not answer or refuses: the database, the routers, a server.
+    /// A hop that does not answer or that refuses: the database, the routers, a server.
     Hop(String),
-    /// All of them answer, and the key of a written change is there all the same.
+    /// All of them answer, but the key of a written change is still there.
     StillThere(String),
 }
 
@@ -44,12 +44,12 @@ impl Default for CanaryStats {
 }
 
 impl CanaryStats {
-    /// Begins anew: nothing was written before now.
+    /// Starts again: nothing was written before now.
     pub fn begin(&self) {
         *self.seen.lock() = Seen { since: Instant::now(), obstacle: Obstacle::None };
     }
 
-    /// Notes that the beat was executed that was written at this moment.
+    /// Records that the beat written at this time was executed.
     pub fn prove(&self, written: Instant) {
         self.proven.fetch_add(1, Relaxed);
         let mut seen = self.seen.lock();
@@ -57,7 +57,7 @@ impl CanaryStats {
         seen.obstacle = Obstacle::None;
     }
 
-    /// Notes why a beat is not proven.
+    /// Records why a beat is not proven.
     pub fn hinder(&self, obstacle: Obstacle) {
         self.seen.lock().obstacle = obstacle;
     }
@@ -74,7 +74,7 @@ impl CanaryStats {
         self.seen.lock().obstacle.clone()
     }
 
-    /// True when the last proven beat is older than beats of this interval may be.
+    /// True when the last proven beat is older than this interval allows.
     #[must_use]
     pub fn is_late(&self, every: Duration) -> bool {
         self.age() >= every * LATE_AFTER

@@ -1,5 +1,5 @@
-//! A source of changes as the pipeline sees it: the log, a session that tells which commits are
-//! visible, and one that writes the canary's beats.
+//! A source of changes as the pipeline sees it: the log, a session that reports visible commits,
+//! and a session that writes the canary's beats.
 
 use changes::change::{Event, Mark};
 use changes::position::Position;
@@ -9,31 +9,31 @@ use crate::last_check::LastCheck;
 /// The reason why a source stops.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// The connection broke or was refused; try again, here or at the next server.
+    /// The connection broke or was refused; retry here or at the next server.
     #[error("{0}")]
     Lost(String),
-    /// The connection ended behind everything that it had; another one goes on after that, and need
-    /// not have it again.
+    /// The connection ended after delivering everything it had; another continues after that and
+    /// need not repeat it.
     #[error("{0}")]
     Ended(String),
     /// The log does not reach back to the wanted position.
     #[error("{0}")]
     Purged(String),
-    /// A fault that a retry does not mend: credentials, rights, settings.
+    /// A fault that a retry does not fix: credentials, rights, settings.
     #[error("{0}")]
     Wrong(String),
-    /// Nothing more will come, as the end of a file says.
+    /// Nothing more will come, for example at the end of a file.
     #[error("the input ended")]
     Over,
 }
 
-/// An ordinary session of the database that reports which commits other sessions see.
+/// An ordinary session of the database that reports which commits are visible to other sessions.
 ///
 /// A log shows a commit before the database shows it to others: MariaDB and MySQL write the binary
 /// log, wait for replicas (`AFTER_SYNC`) and then commit in the engine; PostgreSQL writes its log,
 /// waits for synchronous standbys and then leaves the list of those that run.
 pub trait VisibilityProbe: Send {
-    /// Asks the database what is visible now.
+    /// Asks the database which commits are visible now.
     ///
     /// # Errors
     ///
@@ -50,11 +50,11 @@ pub trait CanaryWriter: Send {
     ///
     /// # Errors
     ///
-    /// When no server took it, as far as is known.
+    /// When no server is known to have accepted it.
     fn write(&mut self, beat: u64) -> impl Future<Output = Result<(), SourceError>> + Send;
 }
 
-/// The room that a database's log has before it is removed unread.
+/// The space that a database's log has left before the database removes it unread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRoom {
     /// Bytes that may still be written.
@@ -63,15 +63,15 @@ pub struct LogRoom {
     pub is_short: bool,
 }
 
-/// The log of a database, from a position on.
+/// The log of a database, from a given position.
 ///
 /// The pipeline owns one and calls it from one task; it never calls back.
 pub trait ChangeSource: Send {
-    /// A probe at the server that is followed.
+    /// A probe at the followed server.
     type Probe: VisibilityProbe;
 
-    /// Connects and seeks to `from`, or to the log's present end if it is none. Returns the
-    /// position. Forgets what was read of an unfinished transaction; it will be read again.
+    /// Connects and seeks to `from`, or to the log's current end if it is none. Returns the
+    /// position. Discards the read part of an unfinished transaction; it will be read again.
     ///
     /// # Errors
     ///
@@ -81,36 +81,36 @@ pub trait ChangeSource: Send {
         from: Option<&Position>,
     ) -> impl Future<Output = Result<Position, SourceError>> + Send;
 
-    /// The next event. After an error [`Self::open`] comes first.
+    /// The next event. After an error, [`Self::open`] must be called first.
     ///
     /// # Errors
     ///
-    /// When the log cannot be read any further.
+    /// When the log can be read no further.
     fn next(&mut self) -> impl Future<Output = Result<Event, SourceError>> + Send;
 
     /// A probe at the server whose log is open; it connects at its first refresh.
     fn probe(&self) -> Self::Probe;
 
-    /// Bytes of log that the database has beyond what was read; none if unknown.
+    /// Bytes of log in the database that were not read yet; none if unknown.
     fn behind_bytes(&self) -> Option<u64>;
 
-    /// The room before the database removes log that was not delivered; none if there is no limit,
-    /// or it is not known.
+    /// The space left before the database removes undelivered log; none if there is no limit, or it
+    /// is unknown.
     fn log_room(&self) -> Option<LogRoom> {
         None
     }
 
-    /// The last good check of the server whose log is open; none where there is nothing to check.
+    /// The last good check of the server whose log is open; none if there is nothing to check.
     fn last_check(&self) -> Option<LastCheck> {
         None
     }
 
-    /// Findings of checks that lose no changes and that the checks before them did not have, and
-    /// that checks cannot be made; each is answered once.
+    /// New findings of checks that lose no changes, and failures to make checks. Each is returned
+    /// once.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Everything up to here was delivered, so the database need not keep its log for us.
+    /// Everything up to this position was delivered, so the database need not keep that log for us.
     fn confirm(&mut self, position: &Position);
 }

@@ -7,12 +7,12 @@
 //! crc32 0f3a9c11
 //! ```
 //!
-//! A line `lacking` before the last says that the log lacked changes before this position: the
-//! caches must be emptied before reading goes on.
+//! A line `lacking` before the last means that the log lacked changes before this position: the
+//! caches must be emptied before reading continues.
 //!
-//! It is replaced as a whole (written beside, flushed, renamed), so a crash leaves the old one or
-//! the new one. The checksum covers every byte before its line. A file that is not exactly this is
-//! an error and never a beginning from elsewhere.
+//! It is replaced as a whole (written to a new file, flushed, renamed), so a crash leaves the old
+//! one or the new one. The checksum covers every byte before its line. A file in any other form is
+//! an error; reading never starts from another position instead.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -33,7 +33,7 @@ pub enum CheckpointError {
         /// The system's error.
         error: io::Error,
     },
-    /// The file is not what was written.
+    /// The file does not have the form in which it was written.
     #[error(
         "checkpoint {}: {why}; the last delivered position is unknown: start with --since POSITION; or with --since now, and then empty the caches by `holdall invalidate flush`",
         path.display()
@@ -61,7 +61,7 @@ pub enum CheckpointError {
 pub struct Kept {
     /// Everything up to here was delivered.
     pub position: Position,
-    /// True if the log lacked changes before it, and nothing was flushed for them.
+    /// True if the log lacked changes before it, and nothing has been flushed for them.
     pub is_lacking: bool,
 }
 
@@ -75,7 +75,7 @@ pub fn text(source: &str, kept: &Kept) -> String {
     format!("{body}crc32 {sum:08x}\n")
 }
 
-/// What a file's text says.
+/// Parses a file's text.
 fn parse(path: &Path, source: &str, text: &[u8]) -> Result<Kept, CheckpointError> {
     let damaged = |why| CheckpointError::Damaged { path: path.to_owned(), why };
     if text.is_empty() {
@@ -109,14 +109,14 @@ fn parse(path: &Path, source: &str, text: &[u8]) -> Result<Kept, CheckpointError
 
 /// The storage of checkpoints: a disk, or a test's memory.
 pub trait Keep: Send + Sync + 'static {
-    /// The bytes last kept; none when there are none.
+    /// The last bytes stored; none if there are none.
     ///
     /// # Errors
     ///
     /// When they cannot be read.
     fn read(&self) -> io::Result<Option<Vec<u8>>>;
 
-    /// Replaces them; when this returns well, they outlive a crash.
+    /// Replaces them. After success, they survive a crash.
     ///
     /// # Errors
     ///
@@ -165,18 +165,18 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
-/// Reads what was kept for this source; none when there is no file.
+/// Reads the checkpoint of this source; none when there is no file.
 ///
 /// # Errors
 ///
-/// When the file cannot be read, is damaged, or is another source's.
+/// When the file cannot be read, is damaged, or belongs to another source.
 pub fn read(keep: &impl Keep, source: &str) -> Result<Option<Kept>, CheckpointError> {
     let path = keep.path().to_owned();
     let bytes = keep.read().map_err(|error| CheckpointError::Io { path: path.clone(), error })?;
     bytes.map(|bytes| parse(&path, source, &bytes)).transpose()
 }
 
-/// Replaces what the file says.
+/// Replaces the contents of the file.
 ///
 /// # Errors
 ///
@@ -230,7 +230,7 @@ mod tests {
         assert!(matches!(parsed(other.as_bytes()), Err(CheckpointError::OtherSource { .. })));
     }
 
-    /// To begin anew would lose what is between the two positions.
+    /// Starting from the present would lose the changes between the two positions.
     #[test]
     fn what_cannot_be_read_is_not_taken_for_no_checkpoint() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! Saves the oldest position that every cluster has acknowledged.
 //!
-//! What waits on this host's disk counts as acknowledged: a restart here finds it. For others it
-//! does not. So the database may forget its log, and another invalidator may take over, from the
-//! last position at which the disk had nothing (`delivered_position`).
+//! Deletes that wait on this host's disk count as acknowledged, because a restart here finds them.
+//! Others cannot see them. So the database may discard its log, and another invalidator may take
+//! over, only up to the last position at which the disk had nothing (`delivered_position`).
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
@@ -32,9 +32,9 @@ pub(crate) struct CheckpointWriter<K, H> {
     pub(crate) confirm: watch::Sender<Option<Position>>,
     /// Receives each position up to which everything was executed.
     pub(crate) delivered: watch::Sender<Option<Position>>,
-    /// True while deletes of some cluster wait on the disk.
+    /// True while deletes for some cluster wait on the disk.
     pub(crate) has_on_disk: H,
-    /// The pause between two looks at `acks`.
+    /// The pause between two checks of `acks`.
     pub(crate) every: Duration,
     /// Counts saves and failures.
     pub(crate) stats: Arc<Stats>,
@@ -56,13 +56,13 @@ impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
                     self.positions.give_back(seq, position);
                 }
             }
-            // Deletes are on the disk before they count as acknowledged, so what was acknowledged
-            // above and is not there now was executed.
+            // Deletes are on the disk before they count as acknowledged. So work acknowledged above
+            // that is not there now was executed.
             if !(self.has_on_disk)()
                 && let Some(position) = saved.take()
             {
                 *self.stats.delivered_position.lock() = position.to_string();
-                // At the end nothing listens any more.
+                // At the end, no task listens.
                 let _ = self.delivered.send(Some(position));
             }
             if is_over {
@@ -82,7 +82,7 @@ impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
         }
         self.stats.checkpoints.fetch_add(1, Relaxed);
         *self.stats.position.lock() = position.to_string();
-        // At the end nothing listens any more.
+        // At the end, no task listens.
         let _ = self.confirm.send(Some(position.clone()));
         true
     }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::KeptFile;
 
-    /// A running writer, and what others do around it.
+    /// A running writer and its surroundings.
     struct Rig {
         keep: Arc<KeptFile>,
         acks: Vec<watch::Sender<u64>>,
@@ -155,7 +155,7 @@ mod tests {
         rig.confirmed.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
         assert_eq!(rig.kept(), Some(at(10)));
         rig.delivered.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
-        // What lies on the disk is saved, and not delivered.
+        // The position of work on the disk is saved, but not reported as delivered.
         rig.has_on_disk.store(true, Relaxed);
         rig.acks[1].send(2).unwrap();
         rig.confirmed.wait_for(|seen| *seen == Some(at(20))).await.unwrap();

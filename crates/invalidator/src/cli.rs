@@ -127,7 +127,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(parsed) => parsed,
         Err(status) => return status,
     };
-    // The other commands are a person's.
+    // People run the other commands.
     let format = match &parsed.command {
         Command::Run { config, .. } => config::log_format(config),
         _ => logging::Format::Text,
@@ -143,7 +143,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let done = match runtime {
         Ok(runtime) => {
             let done = runtime.block_on(command(parsed.command));
-            // A lookup of a name may still be under way; nobody waits for it.
+            // A name lookup may still be running; nothing waits for it.
             runtime.shutdown_background();
             done
         }
@@ -170,7 +170,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The exit status that belongs to a failure.
+/// The exit status for a failure.
 fn status_of(why: &(dyn Error + 'static)) -> u8 {
     match why.downcast_ref::<Refusal>() {
         Some(refusal) => refusal.status,
@@ -179,20 +179,20 @@ fn status_of(why: &(dyn Error + 'static)) -> u8 {
     }
 }
 
-/// The end of a command.
+/// The result of a command.
 enum Done {
-    /// It printed this.
+    /// It printed this text.
     Said(String),
-    /// It printed this for a program: there are faults.
+    /// It printed this text for a program: there are faults.
     Found(String),
-    /// Another process takes this one's place, with these arguments.
+    /// Another process replaces this one, with these arguments.
     Again(Vec<OsString>),
 }
 
 async fn command(command: Command) -> Result<Done, Failure> {
     let text = match command {
         Command::Run { config: path, since, on_gap, console, after_panics } => {
-            // First, since a SIGHUP may have come already.
+            // This comes first, because a SIGHUP may already have arrived.
             let signals = Signals::catch()?;
             let mut config = Config::read(&path)?;
             logging::start(NAME, config.log_format, &config.log_filter);
@@ -263,7 +263,7 @@ async fn check(config: &Config, as_json: bool, is_offline: bool) -> Result<Done,
             let settings = config.postgres()?;
             PostgresSource::new(settings, plan.rules).check().await
         }
-        // The sender's log is not known.
+        // The sender's log is unknown.
         Kind::Ndjson | Kind::Debezium => Ok(Vec::new()),
     };
     let findings = findings?;

@@ -9,7 +9,7 @@ pub fn system_now_us() -> u64 {
     micros(since)
 }
 
-/// A time in microseconds; the greatest number stands for 584,000 years and more.
+/// A time in microseconds; the maximum stands for 584,000 years and more.
 pub(crate) fn micros(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000).saturating_add(u64::from(time.subsec_micros()))
 }

@@ -23,7 +23,7 @@ impl std::fmt::Debug for Packer {
 }
 
 impl Packer {
-    /// For the router at the other end; `None` if it takes no blocks.
+    /// A packer for the router at the other end; `None` if the router does not accept blocks.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Packer {
         }
     }
 
-    /// The batch as a block, or as it is where that is no longer.
+    /// The batch as a block, or unchanged if that is not longer.
     ///
     /// # Errors
     ///

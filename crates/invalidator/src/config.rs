@@ -44,19 +44,19 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct Config {
     /// The file that remembers how far deletes were delivered.
     pub checkpoint: PathBuf,
-    /// The folder for what waits while clusters are away; beside the checkpoint if it is not named.
+    /// The folder for queued deletes of unavailable clusters; by default next to the checkpoint.
     #[serde(default)]
     spool: Option<PathBuf>,
     /// `address:port` of the status port; none without it.
     #[serde(default)]
     pub status: Option<String>,
-    /// The OpenTelemetry collector that metrics go to, besides what the environment says.
+    /// The OpenTelemetry collector that receives metrics, in addition to the environment's.
     #[serde(default)]
     pub otlp: Option<String>,
-    /// The form of the log's lines: text or json.
+    /// The format of the log's lines: text or json.
     #[serde(default, deserialize_with = "parsed")]
     pub log_format: logging::Format,
-    /// The events that the log has, such as `warn`.
+    /// The events that are logged, such as `warn`.
     #[serde(default, deserialize_with = "parsed")]
     pub log_filter: logging::Filter,
     /// The database.
@@ -73,10 +73,10 @@ pub struct Config {
     /// Limits and waits.
     #[serde(default)]
     delivery: Delivery,
-    /// The deletes that are checked afterwards.
+    /// The settings for re-reading deleted keys.
     #[serde(default)]
     monitor: Monitor,
-    /// The change of our own that is followed.
+    /// The canary's settings.
     #[serde(default)]
     canary: Option<Canary>,
     /// The group of invalidators that take turns.
@@ -120,7 +120,7 @@ struct ClusterTable {
     compression: Compression,
 }
 
-/// The way in which batches go to a cluster's routers.
+/// How batches are sent to a cluster's routers.
 #[derive(Debug, Clone, Copy, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 enum Compression {
@@ -135,7 +135,7 @@ struct Delivery {
     batch_keys: usize,
     batch_bytes: usize,
     batch_wait_us: u64,
-    /// All deletes; those that were not seen to be visible where it is not named.
+    /// Applies to all deletes; if it is absent, deletes not seen to be visible are repeated.
     repeat_after_ms: Option<u64>,
     answer_within_ms: u64,
     window_keys: usize,
@@ -189,7 +189,7 @@ struct Monitor {
     one_in: u32,
 }
 
-/// Reads a text that stands for something else.
+/// Reads a value from its text.
 fn parsed<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -198,8 +198,8 @@ where
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 
-/// The form of the log that a file asks for, as far as it can be read: whoever reads lines of JSON
-/// is to read as well what is wrong with the file.
+/// The log format that a file requests, as far as it can be read. A reader of JSON lines should
+/// also get the file's faults as JSON.
 pub(crate) fn log_format(path: &Path) -> logging::Format {
     let Ok(text) = files::read_text(path, FILE_BYTES_MAX) else {
         return logging::Format::default();
@@ -218,7 +218,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or is wrong: with line and column.
+    /// When it cannot be read or is wrong; the error has line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = files::read_text(path, FILE_BYTES_MAX)
             .map_err(|error| ConfigError::new(path, error))?;
@@ -317,11 +317,11 @@ impl Config {
         })
     }
 
-    /// Does this about gaps, whatever the file says.
+    /// Sets the response to gaps, overriding the file.
     ///
     /// # Errors
     ///
-    /// When the prefixes of the keys are not known.
+    /// When the prefixes of the keys are unknown.
     pub fn override_gap(&mut self, gap: Gap) -> Result<(), Fault> {
         self.delivery.on_gap = gap;
         self.on_gap(gap).map(drop)
@@ -336,7 +336,7 @@ impl Config {
         })
     }
 
-    /// The prefixes of all keys: those declared, or else those of the templates.
+    /// The prefixes of all keys: the declared ones, or else those of the templates.
     fn prefixes(&self) -> Result<Vec<Bytes>, Fault> {
         let declared = &self.delivery.prefixes;
         for prefix in declared {
@@ -378,14 +378,14 @@ impl Config {
         beside.into()
     }
 
-    /// The place of what memory does not hold of transactions; none where `spool_bytes_max` is 0.
+    /// The place for keys that memory does not hold; none where `spool_bytes_max` is 0.
     #[must_use]
     pub fn key_files(&self) -> KeyFiles {
         KeyFiles::new((self.delivery.spool_bytes_max > 0).then(|| self.spool_folder()))
     }
 
-    /// The clusters' places on the disk, and what is amiss there; none where `spool_bytes_max` is
-    /// 0.
+    /// The clusters' places on the disk, and the faults found there; none where `spool_bytes_max`
+    /// is 0.
     ///
     /// # Errors
     ///
@@ -410,11 +410,11 @@ impl Config {
         Ok((disk_queues, damage))
     }
 
-    /// The pipeline that is declared.
+    /// The declared pipeline.
     ///
     /// # Errors
     ///
-    /// When a template cannot be read, or the prefixes of the keys are not known.
+    /// When a template cannot be read, or the prefixes of the keys are unknown.
     pub fn plan(&self) -> Result<Plan, Fault> {
         let ms = Duration::from_millis;
         let delivery = &self.delivery;
@@ -453,7 +453,7 @@ impl Config {
         self.standby.as_ref().map(Standby::group)
     }
 
-    /// The interval of the canary, and the servers that it is written to; none without one.
+    /// The interval of the canary, and the servers to write it to; none without one.
     #[must_use]
     pub fn canary(&self) -> Option<(Duration, Vec<String>)> {
         let canary = self.canary.as_ref()?;
@@ -469,11 +469,11 @@ impl Config {
         self.source.mysql()
     }
 
-    /// The way to routers; in the clear and without a login where the file does not name one.
+    /// The connection settings for routers; plaintext and no login by default.
     ///
     /// # Errors
     ///
-    /// The file of certificates or of the password that cannot be read.
+    /// The unreadable file of certificates or of the password.
     pub fn network(&self) -> Result<Routers, ConfigError> {
         self.routers.as_ref().map_or_else(|| Ok(Routers::default()), routers::Routers::network)
     }

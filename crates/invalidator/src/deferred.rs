@@ -1,4 +1,4 @@
-//! Deletes and flushes that single servers of a cluster did not do, to be tried again.
+//! Deletes and flushes that single servers of a cluster did not execute, to be retried.
 
 use std::collections::HashSet;
 
@@ -11,13 +11,13 @@ use crate::delivery::Flush;
 /// Each key and each flush once.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    /// Each with its delivery.
+    /// Each key with its delivery.
     pub(crate) keys: Vec<(u64, Bytes)>,
-    /// Each with its delivery.
+    /// Each flush with its delivery.
     pub(crate) flushes: Vec<(u64, Flush)>,
     /// The oldest delivery of any of them.
     pub(crate) oldest: Option<u64>,
-    /// The oldest commit of any of them, in microseconds since 1970; 0 if it is not known.
+    /// The oldest commit of any of them, in microseconds since 1970; 0 if unknown.
     pub(crate) oldest_us: u64,
     /// The moment of the next attempt.
     pub(crate) retry_at: Option<Instant>,
@@ -25,7 +25,7 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// Adds a key, to be tried again after a pause.
+    /// Adds a key to retry after a pause.
     pub(crate) fn key(&mut self, seq: u64, key: &Bytes, pause: Duration) {
         if self.seen.insert(key.clone()) {
             self.keys.push((seq, key.clone()));
@@ -33,8 +33,8 @@ impl Deferred {
         self.until(seq, pause);
     }
 
-    /// Adds a flush, to be tried again after a pause. It covers another like it, whose delivery
-    /// waits for it, too.
+    /// Adds a flush to retry after a pause. It replaces an equal one, whose delivery then also
+    /// waits for it.
     pub(crate) fn flush(&mut self, seq: u64, flush: Flush, pause: Duration) {
         if !self.flushes.iter().any(|(_, other)| *other == flush) {
             self.flushes.push((seq, flush));
@@ -48,7 +48,7 @@ impl Deferred {
         self.retry_at = Some(self.retry_at.map_or(at, |before| before.min(at)));
     }
 
-    /// Notes the commit of what was added, if anything is here.
+    /// Records the commit time of an addition, if there is any.
     pub(crate) const fn note_age(&mut self, committed_us: u64) {
         if self.oldest.is_some() {
             self.oldest_us = older(self.oldest_us, committed_us);

@@ -8,17 +8,17 @@
 //!                                                    router keeps for later are watched
 //! ```
 //!
-//! From memory several batches are on their way at a time (`pipelined`).
+//! From memory, several batches are in flight at a time (`pipelined`).
 //!
-//! A connection that fails keeps its batch and tries the next router. Deferred keys are tried again
-//! after a pause; until they are delivered, or moved to the disk, nothing after them counts as
-//! acknowledged. Deletes may be repeated and overtake each other: a delete of a key is right at any
-//! moment after its commit.
+//! A failed connection keeps its batch and tries the next router. Deferred keys are retried after a
+//! pause; until they are delivered or moved to the disk, nothing after them counts as acknowledged.
+//! Deletes may be repeated and overtake each other: a delete of a key is correct at any time after
+//! its commit.
 //!
-//! **A delete whose commit is not known to be visible is sent twice**: a session that still reads
-//! the old row would cache it after the first. The second follows after `repeat_after`, and only
-//! then the delete counts as acknowledged. Where readers use replicas that lag, all deletes may be
-//! sent twice (`repeats_seen`).
+//! **A delete whose commit may not be visible yet is sent twice**, because a session that still
+//! reads the old row would cache it after the first. The second follows after `repeat_after`, and
+//! only then does the delete count as acknowledged. Where readers use lagging replicas, all deletes
+//! may be sent twice (`repeats_seen`).
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
@@ -49,10 +49,10 @@ use crate::stats::ClusterStats;
 
 pub use crate::target::{DamagedSpool, Limits, Target};
 
-/// The pause between attempts to reach a router for which nothing waits.
+/// The pause between attempts to reach a router while no deletes wait.
 const REACH_EVERY: Duration = Duration::from_secs(1);
 
-/// The pause before a delete is sent again that is not taken as it is, and between lines about it.
+/// The pause before a refused delete is sent again, and between log lines about it.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
@@ -63,22 +63,22 @@ pub struct Destination<N: Network, S> {
     sampler: Sampler,
     next_router: usize,
     wire: Option<Wire<N::Stream>>,
-    /// For the router at its other end, if that takes blocks.
+    /// The packer for the router at the other end, if that accepts blocks.
     packer: Option<Packer>,
     pause: Duration,
     deferred: Deferred,
-    /// Deletes to repeat: the moment, the delivery they belong to, and the work.
+    /// Deletes to repeat: the time, their delivery, and the work.
     repeats: VecDeque<(Instant, u64, Work)>,
     /// The weight of `repeats` in a window of keys.
     repeats_weight: usize,
-    /// The oldest commit on the disk of which a server refused something, in microseconds since
-    /// 1970; 0 if there is none, or it is not known.
+    /// The oldest commit on the disk with a part that a server refused, in microseconds since 1970;
+    /// 0 if there is none, or it is unknown.
     refused_us: u64,
-    /// The moment from which on deletes that are not taken are told again.
+    /// The time from which refused deletes are logged again.
     tell_at: Instant,
     /// The last delivery whose keys are delivered or deferred.
     done: u64,
-    /// The backlog's epoch from which all of this is; none for deliveries from the disk.
+    /// The backlog's epoch of all this state; none for deliveries from the disk.
     epoch: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ impl<N: Network, S> std::fmt::Debug for Destination<N, S> {
 }
 
 impl<N: Network, S: DiskQueue> Destination<N, S> {
-    /// A task for what waits in `backlog`.
+    /// A task for the deliveries in `backlog`.
     #[must_use]
     pub fn new(target: Target<N>, backlog: Arc<Backlog<S>>, sampler: Sampler) -> Self {
         Self {
@@ -114,12 +114,11 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         &self.target.stats.clusters[self.target.index]
     }
 
-    /// Delivers until nothing more comes and what is in memory is delivered; what is on the disk
-    /// stays there.
+    /// Delivers until no more deliveries come and memory is empty; those on the disk stay there.
     ///
     /// # Errors
     ///
-    /// When the disk lost deliveries and nothing is to be flushed for it.
+    /// When the disk lost deliveries and the settings flush nothing for that.
     pub async fn run(mut self) -> Result<(), DamagedSpool> {
         loop {
             match self.backlog.source() {
@@ -143,7 +142,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// Drops what was taken: it is on the disk now.
+    /// Drops the taken deliveries, which are now on the disk.
     fn forget(&mut self) {
         self.deferred = Deferred::default();
         self.repeats.clear();
@@ -152,7 +151,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.own().deferred.store(0, Relaxed);
     }
 
-    /// True while what is in hand was not moved to the disk.
+    /// True while the work in hand was not moved to the disk.
     fn is_valid(&self) -> bool {
         match (self.epoch, self.backlog.source()) {
             (Some(own), Source::Memory { epoch }) => own == epoch,
@@ -161,7 +160,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// What comes from memory, until something is due again, and that. False at the end.
+    /// Delivers from memory until repeats are due, and then sends those. False at the end.
     async fn memory_turn(&mut self) -> bool {
         let due = self.next_turn();
         let wake = if self.reach().await { due } else { due.min(Instant::now() + REACH_EVERY) };
@@ -180,16 +179,16 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         true
     }
 
-    /// The moment at which something is to be sent again; none if nothing is.
+    /// The time of the next repeat; none if there is nothing to repeat.
     fn next_turn(&self) -> Instant {
-        // Repeats that are due soon after one another go together.
+        // Repeats that are due at nearly the same time are sent together.
         let together = self.target.limits.repeat_after / 4;
         let repeat = self.repeats.front().map(|(due, ..)| *due + together);
         let due = [self.deferred.retry_at, repeat].into_iter().flatten().min();
         due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
     }
 
-    /// Sends again what is due.
+    /// Sends the due repeats.
     async fn again(&mut self) {
         let now = Instant::now();
         if self.next_turn() > now {
@@ -222,7 +221,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.acknowledge();
     }
 
-    /// Delivers a batch, however long it takes, unless it is moved to the disk meanwhile.
+    /// Delivers a batch, however long it takes, unless it moves to the disk in the meantime.
     async fn deliver(&mut self, deliveries: &[Arc<Delivery>]) {
         let oldest_us = oldest_us(deliveries);
         self.note_oldest(oldest_us);
@@ -254,7 +253,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// Sends keys, however long it takes, unless they are moved to the disk meanwhile.
+    /// Sends keys, however long it takes, unless they move to the disk in the meantime.
     async fn send_all(&mut self, keys: &[(u64, &Bytes)], deliveries: &[Arc<Delivery>]) {
         for chunk in keys.chunks(self.target.limits.batch_keys.max(1)) {
             while self.is_valid()
@@ -265,8 +264,8 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// Flushes, however long it takes to find a router. What a server out of reach did not do is
-    /// deferred: it holds up nothing else, and the others are not emptied again meanwhile.
+    /// Flushes, however long it takes to find a router. A flush that misses an unreachable server
+    /// is deferred: it delays nothing else and does not empty the other servers again.
     async fn flush_for_sure(&mut self, seq: u64, flush: &Flush, committed_us: u64) {
         while self.is_valid()
             && let Err(error) = self.flush(flush).await
@@ -280,7 +279,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// Flushes again what did not reach every server, once every server can be reached.
+    /// Repeats flushes that did not reach every server, once every server is reachable.
     async fn flush_rest(&mut self, flushes: Vec<(u64, Flush)>, since_us: u64) {
         if flushes.is_empty() {
             return;
@@ -329,7 +328,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.repeats.push_back((due, seq, work));
     }
 
-    /// Sends one batch; what single servers refuse is deferred.
+    /// Sends one batch; keys that single servers refuse are deferred.
     async fn send(
         &mut self,
         keys: &[(u64, &Bytes)],
@@ -354,14 +353,14 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         Ok(())
     }
 
-    /// Asks for each key of a batch that was not executed as a whole: those that servers refuse are
-    /// deferred, those that the router keeps are watched.
+    /// Asks for each key of a batch that was not executed as a whole. Keys that servers refuse are
+    /// deferred; keys that the router keeps are watched.
     async fn refused(
         &mut self,
         keys: &[(u64, &Bytes)],
         why: Option<String>,
     ) -> Result<(), BatchError> {
-        // What is kept is kept already.
+        // A kept delete is already kept.
         let hint = if why.is_some() { Hint::Executed } else { Hint::Now };
         let why = why.unwrap_or_else(|| "a router keeps deletes for a server".to_owned());
         self.own().fail(&why);
@@ -386,12 +385,12 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         Ok(())
     }
 
-    /// Notes a batch that was answered.
+    /// Records an answered batch.
     fn sent(&mut self, keys: usize) {
         self.pause = self.target.limits.retry_first;
         let own = self.own();
         own.batches.fetch_add(1, Relaxed);
-        // A histogram that is full refuses; nothing depends on it.
+        // A full histogram refuses the value; nothing depends on it.
         let _ = own.batch_keys.lock().record(keys as u64);
     }
 
@@ -403,7 +402,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         Ok(())
     }
 
-    /// Hands samples to the monitor; those that are sent again have no delivery, and count once.
+    /// Hands samples to the monitor. Repeated deletes have no delivery and count once.
     fn sample(
         &self,
         seqs: &[u64],
@@ -420,7 +419,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// The connection, made if there is none.
+    /// The connection, opened if there is none.
     async fn connected(&mut self) -> Result<&mut Wire<N::Stream>, BatchError> {
         if self.wire.is_none() {
             let router = &self.target.routers[self.next_router % self.target.routers.len()];
@@ -445,8 +444,8 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// Makes the connection before anything has to be sent, so that a router that cannot be
-    /// reached is known before the first change. False if it was not made.
+    /// Opens the connection before there is anything to send, so that an unreachable router is
+    /// known before the first change. Returns false on failure.
     async fn reach(&mut self) -> bool {
         if self.wire.is_some() || self.backlog.is_closed() {
             return true;
@@ -460,7 +459,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         false
     }
 
-    /// Gives the connection up and pauses; the next attempt goes to the next router.
+    /// Drops the connection and pauses; the next attempt uses the next router.
     async fn failed(&mut self, error: &BatchError) {
         self.wire = None;
         self.next_router = self.next_router.wrapping_add(1);
@@ -484,7 +483,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.own().deferred.store(self.deferred.keys.len() as u64, Relaxed);
     }
 
-    /// Says that a delete is not taken, which waiting may not mend.
+    /// Logs that a delete is refused, which waiting may not fix.
     fn tell(&mut self, key: &Bytes, answer: &str) {
         let now = Instant::now();
         if now < self.tell_at {
@@ -498,7 +497,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         ));
     }
 
-    /// Notes that everything of these deliveries is delivered or deferred.
+    /// Records that everything in these deliveries is delivered or deferred.
     fn finish(&mut self, deliveries: &[Arc<Delivery>]) {
         let now = Instant::now();
         let own = self.own();
@@ -530,8 +529,8 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     }
 }
 
-/// The oldest commit of deliveries, in microseconds since 1970; 0 if it is not known. What servers
-/// refused stands behind newer ones on the disk.
+/// The oldest commit of the deliveries, in microseconds since 1970; 0 if unknown. On the disk,
+/// refused deletes stand after newer ones.
 fn oldest_us(deliveries: &[Arc<Delivery>]) -> u64 {
     deliveries.iter().fold(0, |oldest, delivery| older(oldest, delivery.committed_us))
 }

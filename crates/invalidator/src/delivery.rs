@@ -6,15 +6,15 @@ use tokio::time::Instant;
 /// One committed transaction on its way to every cluster.
 #[derive(Debug)]
 pub struct Delivery {
-    /// Rises by one; the first is 1.
+    /// Increases by one; the first is 1.
     pub seq: u64,
     /// The work.
     pub work: Work,
     /// Commit time, in microseconds since 1970; 0 if unknown.
     pub committed_us: u64,
-    /// The time at which it was read, or at which its commit was last found invisible to others.
+    /// When it was read, or when its commit was last found to be invisible to others.
     pub read_at: Instant,
-    /// True when others were seen to see it.
+    /// True when its commit was found to be visible to others.
     pub is_seen: bool,
 }
 
@@ -23,30 +23,30 @@ pub struct Delivery {
 pub enum Work {
     /// Delete these keys.
     Delete(Vec<Bytes>),
-    /// Delete more than is known to have changed.
+    /// Delete more keys than are known to have changed.
     Flush(Flush),
 }
 
-/// The scope of a flush, which makes good for unknown changes.
+/// The scope of a flush, which compensates for unknown changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flush {
     /// Everything (`flush_all`).
     All,
-    /// Every key that begins with one of these (`flush_prefix`).
+    /// Every key that starts with one of these (`flush_prefix`).
     Prefixes(Vec<Bytes>),
 }
 
-/// The response to a log that cannot be understood or does not reach back.
+/// The response to a log that is unreadable or does not reach back far enough.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OnGap {
-    /// End with an error; nothing is skipped.
+    /// Stop with an error; nothing is skipped.
     Stop,
-    /// Delete so much in every cluster, then go on.
+    /// Flush this scope in every cluster, then continue.
     Flush(Flush),
 }
 
 impl Delivery {
-    /// The keys to delete; none of a flush.
+    /// The keys to delete; none for a flush.
     #[must_use]
     pub fn keys(&self) -> &[Bytes] {
         match &self.work {

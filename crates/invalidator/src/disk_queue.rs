@@ -1,5 +1,5 @@
-//! The deliveries of one cluster on disk while the cluster is away: a folder of crate `spool` whose
-//! records are text.
+//! The deliveries of one cluster on disk while the cluster is unavailable: a folder of crate
+//! `spool` whose records are text.
 //!
 //! ```text
 //!     md user:7            a delete
@@ -9,7 +9,7 @@
 //!     lost                 stands for an unreadable record, until a flush makes good for it
 //! ```
 //!
-//! A record is one transaction, or a part of a large one, and carries the time of the commit.
+//! A record holds one transaction, or a part of a large one, and the commit time.
 //! `holdall spool FOLDER` prints the records.
 
 use std::io;
@@ -29,9 +29,9 @@ use crate::delivery::{Delivery, Flush, Work};
 /// Deliveries that were not all stored.
 #[derive(Debug)]
 pub struct Refused {
-    /// The first ones, which were stored whole.
+    /// The number of first deliveries that were stored whole.
     pub stored: usize,
-    /// The reason why the next one was not.
+    /// The reason why the next delivery was not stored.
     pub why: Why,
 }
 
@@ -73,33 +73,33 @@ pub trait DiskQueue: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the queue is full or the disk fails. The first ones may be stored even so.
+    /// When the queue is full or the disk fails. The first deliveries may be stored even then.
     fn append(
         &self,
         deliveries: Vec<Arc<Delivery>>,
     ) -> impl Future<Output = Result<(), Refused>> + Send;
 
-    /// Replaces all records by a flush, which covers them, however full the queue is.
+    /// Replaces all records with a flush that covers them, however full the queue is.
     ///
     /// # Errors
     ///
-    /// When the disk fails; all records are still there then.
+    /// When the disk fails; all records are then still there.
     fn replace(&self, flush: Flush) -> impl Future<Output = Result<(), Refused>> + Send;
 
     /// Reads the oldest records, which stay until they are acknowledged.
     ///
     /// # Errors
     ///
-    /// The disk's.
+    /// Returns the disk's error.
     fn read(&self) -> impl Future<Output = io::Result<Chunk>> + Send;
 
-    /// Removes the records of the last chunk up to this number: they are delivered, but for `left`,
-    /// which goes behind all others. It takes the place of the chunk, so it is stored however full
-    /// the queue is.
+    /// Removes the records of the last chunk up to this number, which are delivered except for
+    /// `left`. `left` is queued last. It replaces the chunk, so it is stored however full the queue
+    /// is.
     ///
     /// # Errors
     ///
-    /// When the disk fails; all records are still there then.
+    /// When the disk fails; all records are then still there.
     fn acknowledge(
         &self,
         number: u64,
@@ -118,7 +118,7 @@ pub struct SpoolFolder {
 #[derive(Debug)]
 struct Inner {
     spool: Spool,
-    /// Records were found unreadable, and no `lost` record says so yet.
+    /// Unreadable records were found, and no `lost` record marks them yet.
     owes_loss: bool,
 }
 
@@ -126,22 +126,22 @@ struct Inner {
 const CHUNK_RECORDS: usize = 65_536;
 const CHUNK_BYTES: usize = 1 << 22;
 
-/// Bytes that are written at once, so that segments stay small enough for room to be freed soon.
+/// Bytes per write, so that segments stay small enough to free space soon.
 const WRITE_BYTES: usize = 1 << 20;
 
 impl SpoolFolder {
-    /// Opens the cluster's own folder below `folder`. It takes deliveries while it has less than
+    /// Opens the cluster's own folder in `folder`. It accepts deliveries while it has less than
     /// `bytes_max` bytes. Also returns a description of each damage found there.
     ///
     /// # Errors
     ///
-    /// When it cannot be made, read or written, or another program has locked it.
+    /// When it cannot be created, read or written, or another program has locked it.
     pub fn open(folder: &Path, name: &str, bytes_max: u64) -> io::Result<(Self, Vec<String>)> {
         let settings = Settings {
-            // The limit is looked at here: what replaces records has no limit.
+            // The limit is checked here, because replacement records have no limit.
             bytes_max: u64::MAX,
             age_max: Duration::MAX,
-            // Room is freed a segment at a time.
+            // Space is freed by whole segments.
             segment_bytes: (bytes_max / 16).clamp(4096, 1 << 20),
             fsync: Fsync::Always,
         };
@@ -151,8 +151,8 @@ impl SpoolFolder {
         Ok((Self { inner, name: name.into(), bytes_max }, damage))
     }
 
-    /// Records that wait in the folder `name` below `folder`; none in what is no queue, or another
-    /// program's.
+    /// The number of records that wait in the folder `name` in `folder`; none if it is no queue, or
+    /// another program's.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl SpoolFolder {
         }
     }
 
-    /// Runs `work` on a thread that may wait for the disk.
+    /// Runs `work` on a thread that may block on the disk.
     async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Inner, &str) -> T + Send + 'static,
@@ -209,10 +209,10 @@ impl DiskQueue for SpoolFolder {
     async fn acknowledge(&self, number: u64, left: Vec<Arc<Delivery>>) -> Result<(), Refused> {
         let done = self.with(move |inner, name| {
             let spool = &mut inner.spool;
-            // On the disk before the chunk is given up.
+            // It is on the disk before the chunk is dropped.
             keep(spool, name, each(&left), u64::MAX)?;
             spool.acknowledge(name, number);
-            // Saves the position, too; after a failure a restart repeats deliveries.
+            // This also saves the position; after a failure, a restart repeats deliveries.
             spool.commit(Instant::now());
             Ok(())
         });
@@ -229,8 +229,8 @@ fn failed(error: &io::Error) -> Refused {
     Refused { stored: 0, why: Why::Io(error.to_string()) }
 }
 
-/// Appends work while the queue has less than `bytes_max` bytes. The last one that it takes may
-/// pass the limit: work that needs more room than will ever be free would stop all behind it.
+/// Appends work while the queue has less than `bytes_max` bytes. The last item may pass the limit:
+/// work that needs more space than can ever be free would block everything after it.
 fn keep<'w>(
     spool: &mut Spool,
     name: &str,
@@ -269,7 +269,7 @@ fn keep<'w>(
     }
 }
 
-/// Brings to the disk what was appended.
+/// Writes the appended records to the disk.
 fn write(spool: &mut Spool) -> Result<(), Why> {
     match spool.commit(Instant::now()).pop() {
         Some(failed) => Err(Why::Io(failed.error.to_string())),
@@ -277,7 +277,7 @@ fn write(spool: &mut Spool) -> Result<(), Why> {
     }
 }
 
-/// Acknowledges the oldest records, `count` of them.
+/// Acknowledges the oldest `count` records.
 fn skip(spool: &mut Spool, name: &str, mut count: u64) -> io::Result<()> {
     while count > 0 {
         let records = spool.read(name, CHUNK_RECORDS, CHUNK_BYTES, 0)?;
@@ -287,7 +287,7 @@ fn skip(spool: &mut Spool, name: &str, mut count: u64) -> io::Result<()> {
         spool.acknowledge(name, last.number);
         count -= taken;
     }
-    // The flush covers unreadable records as well.
+    // The flush also covers unreadable records.
     spool.take_damage();
     spool.commit(Instant::now());
     Ok(())
@@ -474,7 +474,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 10_000).unwrap();
         let key: &[u8] = &[b'k'; 200];
-        // The first leaves room, the second needs more than there is.
+        // The first leaves room; the second needs more than there is.
         let works = [deletes(&[key; 40]), deletes(&[key; 100]), deletes(&[b"a"])];
         let refused = disk_queue.append(works.clone().map(delivery).to_vec()).await.unwrap_err();
         assert_eq!((refused.stored, refused.why), (2, Why::Full));

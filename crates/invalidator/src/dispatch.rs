@@ -20,7 +20,7 @@ pub(crate) struct Dispatcher<S: DiskQueue> {
     pub(crate) seq: u64,
     /// Everything up to here was pushed.
     pub(crate) passed: Option<Position>,
-    /// True once the log has the warning that visibility cannot be reported.
+    /// True once the warning was logged that visibility cannot be reported.
     pub(crate) has_warned: bool,
 }
 
@@ -31,7 +31,7 @@ impl<S: DiskQueue> Drop for Dispatcher<S> {
 }
 
 impl<S: DiskQueue> Dispatcher<S> {
-    /// Hands work to every backlog, and waits where one is full. If the call is dropped half way,
+    /// Hands work to every backlog, and waits while one is full. If the call is dropped half way,
     /// no position was saved for the work, so a restart repeats it.
     pub(crate) async fn push(
         &mut self,

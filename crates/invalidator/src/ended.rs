@@ -3,7 +3,7 @@
 use crate::checkpoint;
 use crate::standby::WaitError;
 
-/// The remedies that an operator has for a gap.
+/// The operator's remedies for a gap.
 const ONCE: &str = "start once with --on-gap flush, which empties the caches and goes on, or with \
                     --on-gap prefixes, which empties them of what begins as your keys do";
 
@@ -13,23 +13,23 @@ pub enum Ended {
     /// The checkpoint cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::CheckpointError),
-    /// The log cannot be understood and `on_gap` says stop.
+    /// The log is unreadable and `on_gap` is stop.
     #[error("{0}; nothing after it was delivered. Repair it; or {ONCE}")]
     Gap(String),
     /// The wait for the group's lock ended.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// The log may lack changes that nobody can read any more, and `on_gap` says stop. The
-    /// checkpoint remembers it.
+    /// The log may lack changes that can no longer be read, and `on_gap` is stop. The checkpoint
+    /// records it.
     #[error("{0}; changes may be missing from the log. Repair it, and then {ONCE}")]
     Lacking(String),
-    /// The log does not reach back and `on_gap` says stop.
+    /// The log does not reach back far enough and `on_gap` is stop.
     #[error("{0}; changes in between are lost to the caches: {ONCE}")]
     Purged(String),
-    /// A fault that a retry does not mend.
+    /// A fault that a retry does not fix.
     #[error("{0}")]
     Wrong(String),
-    /// A task of the pipeline ended by itself, which it never should.
+    /// A task of the pipeline ended unexpectedly.
     #[error("a task of the pipeline ended")]
     Broken,
 }

@@ -1,11 +1,11 @@
 //! The findings of a check of a database's settings.
 
-/// Something about a server that an operator should know.
+/// A fact about a server that an operator should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// True when changes would be lost.
     pub is_fatal: bool,
-    /// True when the canary's row would be lost, which nothing but the canary depends on.
+    /// True when only the canary's row would be lost, on which nothing else depends.
     pub is_of_canary: bool,
     /// The fault and its remedy.
     pub text: String,
@@ -16,12 +16,12 @@ impl Finding {
         Self { is_fatal: true, is_of_canary: false, text }
     }
 
-    /// Something to know of that loses nothing.
+    /// A finding that loses nothing.
     pub(crate) const fn note(text: String) -> Self {
         Self { is_fatal: false, is_of_canary: false, text }
     }
 
-    /// This finding, when it is of the canary's table.
+    /// This finding, marked as one of the canary's table if it is.
     pub(crate) fn of_canary(self, table: &str) -> Self {
         let text = format!(
             "canary: {}; its table is made by CREATE TABLE {table} (name VARCHAR(190) PRIMARY KEY, beat BIGINT NOT NULL)",
@@ -30,7 +30,7 @@ impl Finding {
         Self { is_fatal: false, is_of_canary: true, text }
     }
 
-    /// True for what has to be mended.
+    /// True for a finding that must be fixed.
     pub(crate) const fn is_fault(&self) -> bool {
         self.is_fatal || self.is_of_canary
     }

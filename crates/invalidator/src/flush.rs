@@ -18,15 +18,15 @@ pub enum FlushError {
     /// The configuration has no cluster of this name.
     #[error("there is no cluster '{0}'")]
     UnknownCluster(String),
-    /// No key can begin with this.
+    /// No key can start with this.
     #[error("'{0}' cannot be the beginning of a key")]
     NotAPrefix(String),
-    /// Some clusters failed: a line for each cluster.
+    /// Some clusters failed: one line per cluster.
     #[error("{0}")]
     Incomplete(String),
 }
 
-/// The failures of all routers of a cluster; none for one that did not answer in time.
+/// The failures of all routers of a cluster; none for a router that did not answer in time.
 #[derive(Debug)]
 struct NoRouter(Vec<(String, Option<batch::BatchError>)>);
 
@@ -43,12 +43,12 @@ impl fmt::Display for NoRouter {
     }
 }
 
-/// Empties the named clusters (all without a name) of keys that begin with any of these (of
-/// everything without one); answers a line a cluster.
+/// Empties the named clusters (all if none is named) of keys that start with any of these prefixes
+/// (of everything without one). Returns one line per cluster.
 ///
 /// # Errors
 ///
-/// When a name or prefix is none, or a cluster refused; the others are empty all the same.
+/// When a name or prefix is invalid, or a cluster refused; the others are emptied even then.
 pub async fn now(
     network: &impl Network,
     plan: &Plan,
@@ -88,7 +88,7 @@ pub async fn now(
     }
 }
 
-/// Through the first router that does it.
+/// Uses the first router that executes it.
 async fn one(
     network: &impl Network,
     plan: &Plan,

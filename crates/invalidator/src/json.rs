@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use crate::finding::Finding;
 
-/// Names whose values are texts, though they may look like numbers.
+/// Names whose values are strings, even if they look like numbers.
 const TEXTS: [&str; 4] = ["position", "delivered_position", "last_error", "canary_obstacle"];
 
-/// The `STAT` lines of a running invalidator: its numbers by name, and below `clusters` those of
+/// The `STAT` lines of a running invalidator: its numbers by name, and in `clusters` the numbers of
 /// each cluster by its name.
 pub(crate) fn status(lines: &str) -> Value {
     let (mut all, mut clusters) = (Map::new(), Map::new());
@@ -20,7 +20,7 @@ pub(crate) fn status(lines: &str) -> Value {
             all.insert(name.to_owned(), one(name, value));
             continue;
         };
-        // A cluster's name may have a colon, the name of a number has none.
+        // A cluster's name may contain a colon; a number's name does not.
         let Some((cluster, name)) = of_cluster.rsplit_once(':') else { continue };
         let cluster = clusters.entry(cluster).or_insert_with(|| json!({}));
         cluster[name] = one(name, value);
@@ -34,7 +34,7 @@ fn one(name: &str, value: &str) -> Value {
     number.map_or_else(|| Value::from(value), Value::from)
 }
 
-/// What a check found; `ok` is false where the invalidator would not start, or its canary would
+/// The findings of a check; `ok` is false if the invalidator would not start, or its canary would
 /// never arrive.
 pub(crate) fn check(findings: &[Finding]) -> Value {
     let one = |finding: &Finding| {

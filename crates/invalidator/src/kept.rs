@@ -1,8 +1,8 @@
-//! Deletes that a router keeps for a server that it does not reach: other routers of the cluster
-//! may reach it, so they are asked at once, and then all of them from time to time.
+//! Deletes that a router keeps for a server that it cannot reach. Other routers of the cluster may
+//! reach the server, so they are asked at once, and then all routers periodically.
 //!
-//! The router that keeps a delete executes it when its server is back, also if this process ends.
-//! So the position does not wait for it; `lag_ms` and `kept_by_routers` do.
+//! The router that keeps a delete executes it when its server is back, even if this process ends.
+//! So the position does not wait for it, but `lag_ms` and `kept_by_routers` do.
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
@@ -22,13 +22,13 @@ use crate::clock::older;
 use crate::network::Network;
 use crate::stats::Stats;
 
-/// Deletes that are watched at once.
+/// Maximum number of deletes watched at a time.
 const WATCHED_MAX: usize = 100_000;
 
-/// Keys that one router is asked to delete at once.
+/// Keys per delete request to one router.
 const ROUND_KEYS: usize = 256;
 
-/// The pauses between two rounds, of which the last did nothing.
+/// The pauses between two rounds when the last one did nothing.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
 
 /// A delete that a router keeps.
@@ -37,7 +37,7 @@ pub(crate) struct Kept {
     pub(crate) key: Bytes,
     /// Commit time, in microseconds since 1970; 0 if unknown.
     pub(crate) committed_us: u64,
-    /// The router that keeps it; none once the others were asked.
+    /// The router that keeps it; none after the others were asked.
     pub(crate) by: Option<usize>,
 }
 
@@ -64,13 +64,13 @@ pub(crate) struct KeptDeletes<N> {
     receiver: mpsc::Receiver<Kept>,
     stats: Arc<Stats>,
     index: usize,
-    /// New ones in front.
+    /// New ones are in front.
     waiting: VecDeque<Kept>,
     seen: HashSet<Bytes>,
 }
 
 impl<N: Network> KeptDeletes<N> {
-    /// Has them executed until nobody hands over any more.
+    /// Has them executed until no sender is left.
     pub(crate) async fn run(mut self) {
         let mut pause = PAUSES[0];
         let mut due = Instant::now();
@@ -107,7 +107,7 @@ impl<N: Network> KeptDeletes<N> {
         }
     }
 
-    /// Asks the routers to execute some of them. True if there is more to do at once.
+    /// Asks the routers to execute some of them. Returns true if there is more to do at once.
     async fn round(&mut self) -> bool {
         let begin = self.waiting.len().min(ROUND_KEYS);
         let (fresh, old): (Vec<Kept>, Vec<Kept>) =
@@ -121,8 +121,8 @@ impl<N: Network> KeptDeletes<N> {
         !self.waiting.is_empty() && (has_done || has_fresh)
     }
 
-    /// Those that no router executed. With [`Hint::Executed`] the routers that do not reach the
-    /// server keep them, too, and so know that it has old values.
+    /// Returns the deletes that no router executed. With [`Hint::Executed`], routers that cannot
+    /// reach the server also keep them, and so know that it has old values.
     async fn ask_all(&mut self, mut left: Vec<Kept>, hint: Hint) -> Vec<Kept> {
         for at in 0..self.routers.len() {
             let (others, asked): (Vec<Kept>, Vec<Kept>) =
@@ -179,11 +179,11 @@ mod tests {
 
     use super::*;
 
-    /// Routers of which one reaches the server, or none.
+    /// Routers of which at most one reaches the server.
     #[derive(Default)]
     struct Net {
         reaches: Arc<AtomicUsize>,
-        /// Deletes that were asked for with each hint.
+        /// Deletes requested with each hint.
         executed: Arc<AtomicU64>,
         now: Arc<AtomicU64>,
     }

@@ -1,16 +1,16 @@
-//! The age of the last good check of what the log carries.
+//! The age of the last good check of the log's contents.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Intervals after which a check is late.
+/// The number of intervals after which a check is late.
 const LATE_AFTER: u32 = 3;
 
-/// The last check of the server that is followed which found nothing missing.
+/// The last check of the followed server that found nothing missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastCheck {
-    /// The moment at which its answer came.
+    /// The time at which its answer came.
     pub at: Instant,
     /// The interval of checks.
     pub every: Duration,
@@ -23,7 +23,7 @@ impl LastCheck {
         self.at.elapsed()
     }
 
-    /// True when the checks after it, too, should have been made by now.
+    /// True when later checks should also have been made by now.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.age() >= self.every.saturating_mul(LATE_AFTER)

@@ -10,7 +10,7 @@
 //!     checkpoint <- the oldest position that every cluster has acknowledged <-------+
 //! ```
 //!
-//! What turns events into keys is the crate `changes`.
+//! The crate `changes` turns events into keys.
 //!
 //! Data flows one way. A position is saved after its keys are delivered, so a restart repeats
 //! deletes and never skips one. *Scaling Memcache at Facebook* (2013), sections 4.1 and 5, calls

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 /// A failure, which is printed.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
-/// A failure that ends the command with a status of its own: docs/exit-status.md.
+/// A failure with its own exit status: docs/exit-status.md.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub(crate) struct Refusal {
@@ -15,7 +15,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// A flag has a value that cannot be used.
+    /// A flag has an unusable value.
     pub(crate) fn of_flag(flag: &str, why: impl Display) -> Self {
         Self { text: format!("{flag}: {why}"), status: usage::EXIT_USAGE }
     }
@@ -25,7 +25,7 @@ impl Refusal {
         Self { text: why.to_owned(), status: EXIT_CONFIGURATION }
     }
 
-    /// The system refuses an address to listen at.
+    /// The system refuses a listening address.
     pub(crate) fn of_address(address: &str, why: impl Display) -> Self {
         Self { text: format!("cannot listen on {address}: {why}"), status: EXIT_SYSTEM }
     }
@@ -37,12 +37,12 @@ pub(crate) const EXIT_CONFIGURATION: u8 = 2;
 /// `EX_OSERR` of `sysexits.h`.
 const EXIT_SYSTEM: u8 = 71;
 
-/// Tells the log of this process; prints the line where there is none, as in the short commands.
+/// Writes to the log of this process; prints the line if there is none, as in the short commands.
 pub(crate) fn log(line: &str) {
     if logging::is_started() {
         logging::told(logging::Part::Invalidate, line);
         return;
     }
-    // Nobody is left to tell when stderr is closed.
+    // When stderr is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "holdall invalidate: {line}");
 }

@@ -1,10 +1,10 @@
 //! Measures how long old values stay readable: reads the keys of sampled deletes in every cluster.
 //!
-//! A sampled key is read just before its delete, on the same connection, which tells the cas unique
-//! of what was cached. After the delete it is read again at once, and then ever later: a value with
-//! the same cas unique is the old one, anything else is gone or newer. The time from reading the
-//! change to seeing the old value gone goes into a histogram. *Scaling Memcache at Facebook*
-//! (2013), 7.3 and figure 11, does this to one delete in a million.
+//! A sampled key is read just before its delete, on the same connection, which returns the cas
+//! unique of the cached value. After the delete, it is read again at once and then at growing
+//! intervals: a value with the same cas unique is the old one; otherwise the value is gone or
+//! newer. The time from reading the change to seeing the old value gone goes into a histogram.
+//! *Scaling Memcache at Facebook* (2013), 7.3 and figure 11, does this for one delete in a million.
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
@@ -23,7 +23,7 @@ use crate::clock::micros;
 use crate::network::Network;
 use crate::stats::{MonitorStats, Stats};
 
-/// Looks after the first one, by the time since the delete.
+/// The looks after the first, by the time since the delete.
 const LOOKS: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_secs(1),
@@ -32,20 +32,20 @@ const LOOKS: [Duration; 5] = [
     Duration::from_secs(600),
 ];
 
-/// Samples that may wait to be looked at.
+/// Maximum number of samples that wait for a look.
 const WAITING_MAX: usize = 4096;
 
-/// Keys looked at by one request.
+/// Keys per read request.
 const LOOK_KEYS_MAX: usize = 256;
 
-/// A delete that is looked at again.
+/// A delete whose key is read again.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// The key.
     pub key: Bytes,
-    /// The cas unique that was cached before the delete.
+    /// The cas unique of the value cached before the delete.
     pub cas: Option<u64>,
-    /// The moment at which the change was read from the log.
+    /// The time at which the change was read from the log.
     pub read_at: Instant,
 }
 
@@ -58,13 +58,13 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// True for the keys that are sampled: the same ones in every invalidator.
+    /// True for sampled keys, which are the same in every invalidator.
     #[must_use]
     pub fn takes(&self, key: &[u8]) -> bool {
         self.one_in == 1 || self.one_in > 1 && crc32fast::hash(key).is_multiple_of(self.one_in)
     }
 
-    /// Notes a delivered sample.
+    /// Records a delivered sample.
     pub fn take(&self, sample: Sample, stats: &MonitorStats) {
         stats.sampled.fetch_add(1, Relaxed);
         if sample.cas.is_none() {
@@ -81,11 +81,11 @@ impl Sampler {
 #[derive(Debug)]
 pub struct Monitor {
     receiver: mpsc::Receiver<Sample>,
-    /// Each look takes the next one: what one cannot reach another may still give out.
+    /// Each look uses the next one, because another router may still return a value.
     routers: Vec<String>,
     stats: Arc<Stats>,
     index: usize,
-    /// Old values still there: when to look again, which look that is, and the sample.
+    /// Old values still there: the time and number of the next look, and the sample.
     stale: Vec<(Instant, usize, Sample)>,
 }
 
@@ -103,7 +103,7 @@ impl Monitor {
         (monitor, Sampler { one_in, sender })
     }
 
-    /// Looks until the sampler is gone.
+    /// Reads keys until the sampler is gone.
     pub async fn run(mut self, network: Arc<impl Network>) {
         let mut wires: VecDeque<_> = self.routers.iter().map(|_| None).collect();
         loop {
@@ -153,7 +153,7 @@ impl Monitor {
             None => None,
         };
         let Some(found) = found else {
-            // Not known this time: the same look comes again.
+            // This time the state is unknown, so the same look is repeated.
             *wire = None;
             let at = Instant::now() + LOOKS[0];
             self.stale.extend(samples.into_iter().map(|(look, sample)| (at, look, sample)));
@@ -214,11 +214,11 @@ mod tests {
         assert_eq!(stats.clusters[0].monitor.stale_us.lock().len(), 2);
     }
 
-    /// A cluster in which every old value is there for a time that its key tells, counted from the
-    /// beginning.
+    /// A cluster in which each old value stays for a time derived from its key, counted from the
+    /// start.
     struct Slow(Instant);
 
-    /// Half a second in the middle, more than a second for one in twenty.
+    /// Half a second on average, more than a second for one in twenty.
     fn stale_for(key: &[u8]) -> Duration {
         let number = crc32fast::hash(&[key, b"!"].concat());
         let share = f64::from(number) / f64::from(u32::MAX);
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// All of these deletes at once, one in `one_in` watched, until the longest is over.
+    /// Runs all these deletes at once, watching one in `one_in`, until the longest is over.
     async fn watched(one_in: u32, keys: u32) -> Arc<Stats> {
         let stats = Arc::new(Stats::new(["c".to_owned()]));
         let (monitor, sampler) = Monitor::new(one_in, vec!["c".to_owned()], Arc::clone(&stats), 0);

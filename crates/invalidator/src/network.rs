@@ -28,11 +28,11 @@ pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
-/// TCP to routers and cache servers, with TLS and a login where they ask for them.
+/// TCP to routers and cache servers, with TLS and a login where these require them.
 #[derive(Clone, Default)]
 pub struct Routers {
     tls: Option<TlsConnector>,
-    /// The command of memcached's `-Y`, whose data are name and password.
+    /// The command for memcached's `-Y`, whose data are name and password.
     login: Option<Vec<u8>>,
 }
 
@@ -82,7 +82,7 @@ impl Network for Routers {
 /// The longest answer to a login, in bytes.
 const ANSWER_BYTES_MAX: usize = 512;
 
-/// Logs in; nothing comes behind the answer before something else is asked.
+/// Logs in; nothing follows the answer before the next request.
 async fn log_in(stream: &mut (impl Duplex + ?Sized), login: &[u8]) -> io::Result<()> {
     stream.write_all(login).await?;
     stream.flush().await?;
@@ -130,7 +130,7 @@ mod tests {
             assert_eq!(why.kind(), io::ErrorKind::PermissionDenied, "{said}");
             assert!(why.to_string().contains(said.trim_end().lines().next().unwrap_or("")));
         }
-        // An endless answer is given up.
+        // An endless answer is rejected.
         assert!(answered(&[b'x'; 1000]).await.0.is_err());
     }
 

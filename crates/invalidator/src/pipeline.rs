@@ -1,9 +1,9 @@
 //! The pipeline from the log to every cluster, and back to the checkpoint.
 //!
-//! One task reads the log and fills the clusters' backlogs with what others see; each cluster has a
-//! task that empties its own; one task keeps the oldest position that all have acknowledged. A
-//! backlog moves to the disk while its cluster is away; one that is full, or has no disk, stops the
-//! reading: then the database's log is the buffer.
+//! One task reads the log and fills the clusters' backlogs with visible work; each cluster has a
+//! task that empties its backlog; one task saves the oldest position that all have acknowledged. A
+//! backlog moves to the disk while its cluster is unavailable. A backlog that is full or has no
+//! disk stops the reading; the database's log is then the buffer.
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
@@ -38,16 +38,16 @@ pub use crate::clock::system_now_us;
 pub use crate::ended::Ended;
 pub use crate::plan::{Cluster, Plan};
 
-/// The position to begin at.
+/// The start position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Since {
-    /// The checkpoint's position; the log's present end if there is no checkpoint.
+    /// The checkpoint's position; the log's current end if there is no checkpoint.
     Checkpoint,
-    /// At the log's present end.
+    /// The log's current end.
     Now,
     /// After this position.
     Position(Position),
-    /// After a position that nobody knows any more.
+    /// After a position that is no longer known.
     Unknown,
 }
 
@@ -56,23 +56,23 @@ pub enum Since {
 pub struct World<N, K, S> {
     /// Makes connections to routers.
     pub network: Arc<N>,
-    /// Keeps the checkpoint.
+    /// Stores the checkpoint.
     pub keep: Arc<K>,
-    /// Keeps what waits for a cluster that is away, in the order of the clusters; none where there
-    /// is no disk for it.
+    /// Stores work for unavailable clusters, in the order of the clusters; none where there is no
+    /// disk for it.
     pub disk_queues: Vec<Option<S>>,
-    /// Keeps what memory does not hold of transactions.
+    /// Stores keys of transactions that do not fit in memory.
     pub key_files: KeyFiles,
-    /// Says what happens to who operates it.
+    /// Reports events to the operator.
     pub log: fn(&str),
 }
 
-/// Follows the source until something ends it; `stop` ends it in order, with everything read
+/// Follows the source until something ends it. `stop` ends it cleanly, with everything read
 /// delivered if clusters answer.
 ///
 /// # Errors
 ///
-/// Why it ended, when not by `stop`.
+/// The reason, unless `stop` ended it.
 pub async fn run<C, N, K, S>(
     mut source: C,
     plan: Plan,
@@ -94,7 +94,7 @@ where
     let positions = Positions::default();
     let (confirm, confirmed) = watch::channel(None);
     let (deliver, delivered) = watch::channel(None);
-    // Weak, since the checkpoint's task ends when the backlogs are gone.
+    // These are weak, because the checkpoint's task ends when the backlogs are gone.
     let disks: Vec<_> = backlogs.iter().map(Arc::downgrade).collect();
     let keep = Arc::clone(&world.keep);
     let checkpoint_writer = CheckpointWriter {
@@ -142,10 +142,10 @@ where
     drop(follower);
     let delivered = async { while tasks.join_next().await.is_some() {} };
     if is_over {
-        // Nobody can read again what was read.
+        // The changes already read cannot be read again.
         tokio::select! { () = delivered => {}, _ = stop.wait_for(|stop| *stop) => {} }
     } else {
-        // What was read is delivered and its position kept, within reason.
+        // Delivers the changes already read and saves their position, within a time limit.
         let _ = timeout(plan.limits.answer_within * 2, delivered).await;
     }
     if let Err(Ended::Lacking(_)) = &ended {
@@ -154,7 +154,7 @@ where
     ended
 }
 
-/// The place where reading begins, and what is flushed before it.
+/// The place where reading starts, and the flush before it.
 fn begin(since: Since, keep: &impl Keep, plan: &Plan) -> Result<(From, Option<Flush>), Ended> {
     let kept = checkpoint::read(keep, &plan.name);
     let (from, is_lacking) = match since {
@@ -180,12 +180,12 @@ fn begin(since: Since, keep: &impl Keep, plan: &Plan) -> Result<(From, Option<Fl
 
 /// The tasks of the clusters, and the channels to them.
 struct Clusters<S> {
-    /// Ends with a reason when a cluster cannot be served any more.
+    /// Ends with a reason when a cluster can no longer be served.
     tasks: JoinSet<Result<(), DamagedSpool>>,
     backlogs: Vec<Arc<Backlog<S>>>,
     /// The last delivery that each cluster acknowledged.
     acks: Vec<watch::Receiver<u64>>,
-    /// Dropped at the end, which ends them.
+    /// Dropped at the end, which stops them.
     monitors: JoinSet<()>,
 }
 
@@ -239,11 +239,11 @@ impl<S: DiskQueue> Clusters<S> {
     }
 }
 
-/// The place where reading begins.
+/// The place where reading starts.
 enum From {
-    /// After this position; at the log's present end if there is none.
+    /// After this position; at the log's current end if there is none.
     Checked(Option<Position>),
-    /// After a position that nobody knows, so changes are lost to the caches.
+    /// After an unknown position, so the caches miss changes.
     Unknown,
 }
 
@@ -255,8 +255,8 @@ struct Follower<'p, S: DiskQueue> {
     delivered: watch::Receiver<Option<Position>>,
     files: KeyFiles,
     stats: Arc<Stats>,
-    /// What was flushed for a gap whose changes others may not see yet: it is flushed again when
-    /// they see the commit after it.
+    /// A flush for a gap whose changes may not be visible yet; it is repeated when the commit after
+    /// it is visible.
     owed: Option<Flush>,
     log: fn(&str),
 }
@@ -280,8 +280,8 @@ impl<S: DiskQueue> Follower<'_, S> {
             self.dispatcher.push(Work::Flush(flush), system_now_us(), Instant::now(), false).await;
         }
         self.dispatcher.pass(from.clone());
-        // Kept before anything is read, so that an end before the first commit does not begin later
-        // the next time; unless a gap was found at once, whose flush comes first.
+        // The position is saved before anything is read, so that the next start after an early end
+        // does not start later. The exception is a gap found at once, whose flush comes first.
         if self.dispatcher.seq == 0 && self.confirmed.wait_for(Option::is_some).await.is_err() {
             return Err(Ended::Broken);
         }
@@ -295,8 +295,7 @@ impl<S: DiskQueue> Follower<'_, S> {
             }
             from = self.dispatcher.passed.clone().unwrap_or(from);
             (self.log)(&format!("{error}; restarting from position {from}"));
-            // A connection that is made and breaks at once, again and again, must not be made
-            // without a rest.
+            // A connection that repeatedly breaks at once must not be retried without a pause.
             pause = if began.elapsed() < self.plan.limits.retry_max {
                 (pause * 2).min(self.plan.limits.retry_max)
             } else {
@@ -312,7 +311,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         }
     }
 
-    /// Reads on from where the source stands until it fails, and answers how.
+    /// Reads from the source's position until it fails, and returns the failure.
     async fn read(
         &mut self,
         source: &mut impl ChangeSource,
@@ -343,7 +342,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         };
         drop(reading);
         match &ended {
-            // What was read before the end goes out, if others see it soon.
+            // Changes read before the end are delivered if they become visible soon.
             Err(_) => drop(timeout(limits.answer_within, passing).await),
             // It is not read again.
             Ok(SourceError::Over) => {
@@ -351,7 +350,7 @@ impl<S: DiskQueue> Follower<'_, S> {
                     return Err(Ended::Wrong(unreadable(&error).to_string()));
                 }
             }
-            // Its sender need not have it any more.
+            // Its sender may discard it.
             Ok(SourceError::Ended(_)) => {
                 if let Err(error) = passing.await {
                     return Ok(unreadable(&error));
@@ -380,7 +379,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         }
     }
 
-    /// Begins at the present end after a part of the log was lost, if that is wanted.
+    /// Starts at the current end after a part of the log was lost, if the settings allow it.
     async fn refused(
         &mut self,
         source: &mut impl ChangeSource,
@@ -406,7 +405,7 @@ impl<S: DiskQueue> Follower<'_, S> {
             "{why}; every cluster is {}, and reading goes on at {position}",
             flushed(&flush)
         ));
-        // The position was read before the flush, so what is cached after it is not older.
+        // The position was read before the flush, so values cached after it are not older.
         self.dispatcher.push(Work::Flush(flush), system_now_us(), Instant::now(), false).await;
         self.dispatcher.pass(position.clone());
         Ok(position)
@@ -419,7 +418,7 @@ impl<S: DiskQueue> Follower<'_, S> {
     }
 }
 
-/// The keys of a transaction are to be read from the log again.
+/// The keys of a transaction must be read from the log again.
 fn unreadable(error: &io::Error) -> SourceError {
     SourceError::Lost(format!("the keys of a large transaction, on the disk: {error}"))
 }

@@ -14,14 +14,14 @@ pub struct Cluster {
     pub name: String,
     /// Tried in this order.
     pub routers: Vec<String>,
-    /// True if they are sent batches in blocks of zstd, where they take them.
+    /// True if batches are sent in blocks of zstd to routers that accept them.
     pub is_compressed: bool,
 }
 
 /// The settings of a pipeline, apart from its source.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The source's name, which the checkpoint is of.
+    /// The source's name, which the checkpoint records.
     pub name: String,
     /// The rules that turn changes into keys.
     pub rules: Rules,
@@ -33,9 +33,9 @@ pub struct Plan {
     pub on_gap: OnGap,
     /// One key in this many is monitored; 0 for none.
     pub monitor_one_in: u32,
-    /// Bytes of keys that a transaction may have in memory.
+    /// Bytes of keys that a transaction may hold in memory.
     pub transaction_bytes_max: usize,
-    /// True where another invalidator may take over, which knows nothing of this host's disk.
+    /// True where another invalidator may take over, which cannot see this host's disk.
     pub is_shared: bool,
     /// The interval between saves of the checkpoint.
     pub checkpoint_every: Duration,

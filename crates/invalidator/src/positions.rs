@@ -1,8 +1,8 @@
 //! The positions that the checkpoint may move to, each with the last delivery before it.
 //!
-//! While one delivery waits, the log is read on, so there is a bound: of two positions with no
-//! delivery between them only the later one counts, and of very many every other one is enough. The
-//! checkpoint then moves in larger steps, and a restart repeats a little more.
+//! While one delivery waits, reading continues, so the number is bounded: of two positions with no
+//! delivery between them, only the later one counts, and when there are very many, every second one
+//! is dropped. The checkpoint then moves in larger steps, and a restart repeats slightly more.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use changes::position::Position;
 use parking_lot::Mutex;
 
-/// Positions that are held at once.
+/// Maximum number of positions held.
 const HELD_MAX: usize = 4096;
 
 /// Positions in the order of the log. Clones share them.
@@ -20,12 +20,12 @@ pub(crate) struct Positions(Arc<Mutex<Held>>);
 #[derive(Debug, Default)]
 struct Held {
     positions: VecDeque<(u64, Position)>,
-    /// Deliveries from one position to the next, at least; the last one may be nearer.
+    /// Minimum number of deliveries between positions; the last may be nearer.
     step: u64,
 }
 
 impl Positions {
-    /// Adds the position behind delivery `seq` and everything before it.
+    /// Adds the position after delivery `seq` and everything before it.
     pub(crate) fn push(&self, seq: u64, position: Position) {
         let mut held = self.0.lock();
         let Held { positions, step } = &mut *held;
@@ -53,7 +53,7 @@ impl Positions {
         positions.drain(..done).next_back()
     }
 
-    /// Gives a position back that was taken.
+    /// Returns a taken position.
     pub(crate) fn give_back(&self, seq: u64, position: Position) {
         let positions = &mut self.0.lock().positions;
         if positions.front().is_none_or(|(first, _)| *first != seq) {

@@ -1,5 +1,5 @@
-//! Reads a connection's events and feeds the visibility barrier: transactions are put together,
-//! and gaps answered.
+//! Reads a connection's events and feeds the visibility barrier: assembles transactions and
+//! responds to gaps.
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
@@ -28,7 +28,7 @@ pub(crate) struct Reading<'f> {
     pub(crate) plan: &'f Plan,
     pub(crate) files: &'f KeyFiles,
     pub(crate) reads: mpsc::Sender<Read>,
-    /// The keys that may be read ahead of the barrier, in memory: a window of them.
+    /// The window of keys that may be in memory ahead of the barrier.
     pub(crate) ahead: Arc<Semaphore>,
     pub(crate) confirmed: &'f mut watch::Receiver<Option<Position>>,
     pub(crate) stats: &'f Stats,
@@ -37,7 +37,7 @@ pub(crate) struct Reading<'f> {
 }
 
 impl Reading<'_> {
-    /// Reads until the source fails, and answers how; or until a gap ends everything.
+    /// Reads until the source fails, and returns the failure; or until a gap ends the pipeline.
     pub(crate) async fn read(
         &mut self,
         source: &mut impl ChangeSource,
@@ -82,8 +82,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Says when the database is about to remove log that was not delivered, and when it is not any
-    /// more.
+    /// Logs when the database is about to remove undelivered log, and when that is over.
     fn note_room(&self, room: Option<LogRoom>) {
         self.stats.log_room_bytes.store(room.map_or(UNKNOWN, |room| room.bytes), Relaxed);
         let is_short = room.is_some_and(|room| room.is_short);
@@ -112,7 +111,7 @@ impl Reading<'_> {
         committed_us: u64,
         mark: Mark,
     ) {
-        // A source that does not know the time: it is younger than what was read before.
+        // The source does not know the time: it is younger than the changes read before.
         let committed_us = if committed_us == 0 { system_now_us() } else { committed_us };
         if let Some(flush) = self.owed.take() {
             self.send(Some(flush.into()), mark.clone(), None, committed_us).await;
@@ -127,7 +126,7 @@ impl Reading<'_> {
         let OnGap::Flush(flush) = &self.plan.on_gap else { return Err(ended(why)) };
         (self.log)(&format!("{why}; every cluster is {}", flushed(flush)));
         *self.owed = Some(flush.clone());
-        // It has no position of its own: that is kept with what follows it.
+        // It has no position; what follows it brings one.
         self.send(Some(flush.clone().into()), Mark::Unknown, None, system_now_us()).await;
         Ok(())
     }
@@ -145,7 +144,7 @@ impl Reading<'_> {
         let Ok(room) = Arc::clone(&self.ahead).acquire_many_owned(weight).await else { return };
         let (room, read_at) = (Some(room), Instant::now());
         let read = Read { work, mark, position, committed_us, read_at, room };
-        // The barrier ends when this does.
+        // The barrier ends when this task ends.
         let _ = self.reads.send(read).await;
     }
 

@@ -2,9 +2,9 @@
 //!
 //! The library for MySQL's protocol panics when a packet is shorter than its event says. A program
 //! built to abort on panic cannot catch that, but its panic hook still runs. The hook replaces the
-//! process by a new one with the same process id. The saved position never passes an undelivered
+//! process with a new one with the same process id. The saved position never passes an undelivered
 //! delete, so nothing is skipped; some deletes are repeated. If the log causes a panic each time,
-//! the pauses before a restart grow; other threads deliver what was read meanwhile.
+//! the pauses before a restart grow; other threads deliver read changes.
 //!
 //! Relaxed orderings are enough here: the counters are for `stats`, and `is_ending` carries no
 //! data.
@@ -30,13 +30,13 @@ use crate::status_socket;
 /// The first pause before a restart, and the longest, in milliseconds.
 const PAUSES_MS: std::ops::RangeInclusive<u64> = 100..=30_000;
 
-/// After a run of this length without a panic, pauses begin at the shortest again.
+/// After a run of this length without a panic, pauses start at the shortest again.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The interval at which a pause checks whether the process is to end.
+/// The interval at which a pause checks whether the process should end.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The panics before this process image began, as text `COUNT:MILLISECONDS`.
+/// The panics before this process image started, as text `COUNT:MILLISECONDS`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct History {
     /// Panics so far.
@@ -45,7 +45,7 @@ pub(crate) struct History {
     pause_ms: u64,
 }
 
-/// Text that names no history.
+/// Text that is not a history.
 #[derive(Debug, thiserror::Error)]
 #[error("'{0}' is not COUNT:MILLISECONDS")]
 pub(crate) struct NotAHistory(String);
@@ -92,7 +92,7 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Arguments of the successor. Once a position is saved, `--since` no longer counts.
+    /// Arguments of the successor. Once a position is saved, `--since` no longer applies.
     pub(crate) fn arguments(&self, next: History, is_kept: bool) -> Vec<OsString> {
         let mut all: Vec<OsString> = ["invalidate", "run", "--config"].map(OsString::from).into();
         all.push(self.config.clone().into());
@@ -113,7 +113,7 @@ impl Start {
     }
 }
 
-/// Makes a panic of any thread restart the process from now on, unless it `is_ending`.
+/// Makes a panic of any thread restart the process, unless it `is_ending`.
 pub(crate) fn restart_on_panic(
     start: Start,
     stats: Arc<Stats>,
@@ -153,10 +153,10 @@ fn restart(
     std::process::exit(1);
 }
 
-/// Replaces this process by a new one of the same process id, or ends it if a signal has asked for
-/// that meanwhile. It is back only with an error.
+/// Replaces this process with a new one of the same process id, or ends it if a signal has
+/// requested that. It returns only with an error.
 pub(crate) fn begin_again(arguments: &[OsString]) -> io::Error {
-    // The path may lead to another file by now, or to none.
+    // By now, the path may lead to another file, or to none.
     let own = std::env::current_exe().ok().filter(|path| path.exists());
     let program = own.unwrap_or_else(|| Path::new("/proc/self/exe").to_owned());
     let mut command = Command::new(program);

@@ -1,7 +1,7 @@
 //! `holdall invalidate run`: the pipeline with its status port, canary, signals and, in a group,
 //! the wait for its turn.
 //!
-//! Relaxed is enough for the atomics here: they are facts for people and carry no other data.
+//! Relaxed is enough for the atomics here: they only inform people and carry no other data.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -35,32 +35,32 @@ use crate::standby::{GroupLock, LockSession, Member};
 use crate::stats::Stats;
 use crate::{status, status_socket};
 
-/// The time within which tasks of an earlier turn let go of the spool.
+/// The time limit for tasks of an earlier turn to release the spool.
 const RELEASED_MAX: Duration = Duration::from_secs(5);
 
-/// The time in which a runtime that is alive begins a task.
+/// The time within which a live runtime starts a task.
 const TURN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is made of the configuration for each turn of work.
+/// The parts made from the configuration for each turn of work.
 struct Parts<M, C, L: LockSession> {
     /// Makes the source.
     source: M,
-    /// Makes the canary's writer, where there is a canary.
+    /// Makes the canary's writer, if there is a canary.
     canary: C,
-    /// The group's lock, where there is a group.
+    /// The group's lock, if there is a group.
     lock: Option<GroupLock<L>>,
-    /// True where the database knows how far the group came.
+    /// True if the database knows the group's position.
     knows_position: bool,
 }
 
 /// Follows the log until a signal or a fault ends it.
 ///
-/// It answers the arguments of the process that goes on by the new configuration, if SIGHUP asked
-/// for one.
+/// Returns the arguments of the process that continues with the new configuration, if SIGHUP
+/// requested one.
 ///
 /// # Errors
 ///
-/// Why it ended, when not by a signal.
+/// The reason, unless a signal ended it.
 pub(crate) async fn run(
     config: &Config,
     since: Since,
@@ -97,7 +97,7 @@ pub(crate) async fn run(
                 })
             };
             let source = |since: &Since| {
-                // Who names a position means it.
+                // A position named by the user takes precedence.
                 let is_shared = settings.is_shared && matches!(since, Since::Checkpoint);
                 let settings = postgres::Settings { is_shared, ..settings.clone() };
                 PostgresSource::new(settings, plan.rules.clone())
@@ -117,7 +117,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Starts to export metrics to an OpenTelemetry collector, if one is named. Dropped, it sends the
+/// Starts to export metrics to an OpenTelemetry collector, if one is named. On drop, it sends the
 /// last numbers.
 fn export(config: &Config, stats: &Arc<Stats>) -> Result<Option<Exporter>, Failure> {
     let variable = |name: &str| std::env::var(name).ok();
@@ -188,7 +188,7 @@ where
     Ok(is_reloading.load(Relaxed).then(successor))
 }
 
-/// What all turns of one process share.
+/// The state that all turns of one process share.
 struct Turns<'c> {
     config: &'c Config,
     plan: Plan,
@@ -211,7 +211,7 @@ impl Turns<'_> {
         Ok(self.pipeline(source, canary, since, disk_queues, self.stop.clone()).await?)
     }
 
-    /// Works whenever this invalidator has the group's lock, and waits otherwise.
+    /// Works whenever this invalidator has the group's lock, and otherwise waits.
     async fn take<S, W, L>(
         &self,
         member: &mut Member<L, KeptFile>,
@@ -245,7 +245,7 @@ impl Turns<'_> {
             let (ended, is_lost) = tokio::select! {
                 ended = &mut run => (ended, false),
                 () = member.until_lost() => {
-                    // It is there until `run` has ended.
+                    // The receiver exists until `run` has ended.
                     let _ = ask.send(true);
                     (run.await, true)
                 }
@@ -262,7 +262,7 @@ impl Turns<'_> {
             if !is_lost {
                 return Ok(());
             }
-            // What was asked for on the command line was done.
+            // The request on the command line was fulfilled.
             since = Since::Checkpoint;
         }
     }
@@ -287,7 +287,7 @@ impl Turns<'_> {
         ended
     }
 
-    /// Another invalidator works from now on, or soon.
+    /// Another invalidator works from now on, or will soon.
     fn rest(&self) {
         self.stats.is_working.store(false, Relaxed);
         self.stats.source_connected.store(false, Relaxed);
@@ -297,7 +297,7 @@ impl Turns<'_> {
         supervisor::status("waits: another invalidator of its group works");
     }
 
-    /// The spool's folders, which tasks of the last turn may still hold for a moment.
+    /// The spool's folders, which tasks of the last turn may still hold briefly.
     async fn disk_queues(&self) -> Result<Vec<Option<SpoolFolder>>, Failure> {
         let end = Instant::now() + RELEASED_MAX;
         loop {
@@ -335,8 +335,8 @@ impl Turns<'_> {
     }
 }
 
-/// Tells systemd that the process runs, and from then on that its runtime turns and changes arrive.
-/// A database or a cluster that is away is no reason to be restarted.
+/// Reports to systemd that the process runs, and then regularly that its runtime works and changes
+/// arrive. An unavailable database or cluster is no reason for a restart.
 fn tell_supervisor(stats: Arc<Stats>) -> Result<Watchdog, Failure> {
     if let Err(error) = supervisor::ready(false) {
         log(&format!("the service manager was not told: {error}"));

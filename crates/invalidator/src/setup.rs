@@ -26,7 +26,7 @@ pub(crate) struct Options {
     password_file: Option<PathBuf>,
 }
 
-/// Runs the command; answers what to print.
+/// Runs the command; returns the text to print.
 ///
 /// # Errors
 ///
@@ -46,7 +46,7 @@ pub(crate) async fn setup(config: &Config, options: &Options) -> Result<String, 
             if options.print {
                 return Ok(statements.iter().map(|one| format!("{one};\n")).collect());
             }
-            // A replica would keep the statements for itself.
+            // A replica would not pass the statements on.
             settings.servers = config.canary().map_or(settings.servers, |(_, servers)| servers);
             log_in_as(options, password, &mut settings.user, &mut settings.password);
             mysql::setup::run(&settings, &statements).await

@@ -1,9 +1,9 @@
-//! Signals of `holdall invalidate run`: SIGTERM and SIGINT end it, SIGHUP has it go on by what the
-//! configuration says now. Those that come while one process takes the place of another wait for
-//! the new one.
+//! Signals of `holdall invalidate run`: SIGTERM and SIGINT end it; SIGHUP makes it continue with
+//! the current configuration. Signals that arrive while one process replaces another wait for the
+//! new one.
 //!
-//! Each part of the pipeline is made of the configuration, so all of it begins again: the present
-//! process delivers what it read and saves its position, and a new one takes its place and number.
+//! Each part of the pipeline is made from the configuration, so all of it restarts: the process
+//! delivers what it read and saves its position; a new one takes its place and process id.
 //!
 //! Relaxed is enough for the flags here: they carry no other data.
 
@@ -22,10 +22,10 @@ use tokio::sync::watch;
 use crate::config::{Config, Kind};
 use crate::message::{Failure, log};
 
-/// The time that the end takes at the most, for systemd.
+/// The maximum time that the shutdown takes, for systemd.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The signals, caught from when this is made.
+/// The signals, caught from the creation of this value.
 #[derive(Debug)]
 pub(crate) struct Signals {
     term: Signal,
@@ -34,18 +34,18 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Catches them, and lets those come that waited for this process.
+    /// Catches them, and admits those that waited for this process.
     ///
     /// # Errors
     ///
-    /// The system lets none be caught.
+    /// When the system refuses to catch them.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let caught = Self {
             term: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
         };
-        // One thread that takes them is enough.
+        // One thread that receives them is enough.
         all().thread_unblock()?;
         for ends in [SIGTERM, SIGINT] {
             flag::register(ends, Arc::clone(&ASKED_TO_END))?;
@@ -53,8 +53,8 @@ impl Signals {
         Ok(caught)
     }
 
-    /// Sets a watch to true when a signal asks for the end, or for a new configuration that can be
-    /// used. `is_ending` is set by the end alone.
+    /// Sets a watch to true when a signal requests the end, or a new configuration that is usable.
+    /// Only the end sets `is_ending`.
     pub(crate) fn stop(
         mut self,
         is_ending: Arc<AtomicBool>,
@@ -67,7 +67,7 @@ impl Signals {
                     _ = self.term.recv() => break,
                     _ = self.interrupt.recv() => break,
                     _ = self.hangup.recv() => if reload.begin() {
-                        // The pipeline may have ended by itself.
+                        // The pipeline may already have ended.
                         let _ = ask.send(true);
                     },
                 }
@@ -83,13 +83,13 @@ impl Signals {
     }
 }
 
-/// Set by a signal that asks for the end, also when nobody listens any more.
+/// Set by a signal that requests the end, even when no task listens any more.
 static ASKED_TO_END: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Makes signals wait from now on, also over an exec by this thread, where handlers are gone and a
-/// signal would end the process. True if the process has been asked to end before.
+/// Blocks signals from now on, also over an exec by this thread, where handlers are gone and a
+/// signal would end the process. True if the end was requested before.
 pub(crate) fn hold() -> bool {
-    // It refuses numbers alone that are no signals.
+    // It refuses only numbers that are no signals.
     let _ = all().thread_block();
     ASKED_TO_END.load(Relaxed)
 }
@@ -99,17 +99,17 @@ fn all() -> SigSet {
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().collect()
 }
 
-/// What SIGHUP does.
+/// The effect of SIGHUP.
 #[derive(Debug)]
 pub(crate) struct Reload {
     path: PathBuf,
-    /// False where the sender of lines cannot be asked to begin again.
+    /// False if the sender of lines cannot be asked to start again.
     can_begin_again: bool,
     is_reloading: Arc<AtomicBool>,
 }
 
 impl Reload {
-    /// `is_reloading` is set when the end is asked for to make place for a new process.
+    /// `is_reloading` is set when the end is requested to make place for a new process.
     pub(crate) fn new(config: &Config, path: PathBuf, is_reloading: Arc<AtomicBool>) -> Self {
         let can_begin_again = match config.source.kind {
             Kind::Ndjson | Kind::Debezium => config.lines().listen.is_some(),
@@ -118,7 +118,7 @@ impl Reload {
         Self { path, can_begin_again, is_reloading }
     }
 
-    /// Looks at the configuration. A wrong one changes nothing.
+    /// Checks the configuration. A wrong one changes nothing.
     fn begin(&self) -> bool {
         if !self.can_begin_again {
             log("SIGHUP: the configuration stays as it was: lines on stdin cannot be read again");

@@ -1,4 +1,4 @@
-//! Counters of a running invalidator, and their two texts: `STAT` lines as memcached has, and
+//! Counters of a running invalidator, and their two texts: `STAT` lines as in memcached, and
 //! Prometheus's.
 
 use std::fmt::Write as _;
@@ -14,55 +14,54 @@ use crate::canary_stats::{CanaryStats, Obstacle};
 use crate::clock::{micros, older};
 use crate::last_check::LastCheck;
 
-/// The value of a counter whose number is not known.
+/// The value of an unknown counter.
 pub const UNKNOWN: u64 = u64::MAX;
 
 /// All counters. Each has one writing task and any number of readers, and none orders another, so
-/// Relaxed is enough: a reader may see one counter a moment before another.
+/// Relaxed is enough: a reader may see one counter slightly before another.
 #[derive(Debug)]
 pub struct Stats {
     /// The clusters, in the order of the configuration.
     pub clusters: Vec<ClusterStats>,
-    /// Committed transactions read, those without keys included.
+    /// Committed transactions read, including those without keys.
     pub transactions: AtomicU64,
-    /// Transactions of which memory did not hold all keys.
+    /// Transactions whose keys did not all fit in memory.
     pub transactions_on_disk: AtomicU64,
-    /// Keys read, each once a transaction.
+    /// Keys read, each counted once per transaction.
     pub keys: AtomicU64,
-    /// Keys that no server takes (longer than 250 bytes), so no cache holds them.
+    /// Keys that no server accepts (longer than 250 bytes), so no cache holds them.
     pub keys_too_long: AtomicU64,
-    /// Parts of the log that could not be understood.
+    /// Unreadable parts of the log.
     pub gaps: AtomicU64,
     /// Connections made to the database.
     pub source_connects: AtomicU64,
     /// True while the log is followed.
     pub source_connected: AtomicBool,
-    /// Bytes of log that were not read yet, or [`UNKNOWN`].
+    /// Bytes of log not read yet, or [`UNKNOWN`].
     pub behind_bytes: AtomicU64,
-    /// Bytes of log that the database may write before it removes what was not delivered, or
-    /// [`UNKNOWN`].
+    /// Bytes of log that the database may write before it removes undelivered log, or [`UNKNOWN`].
     pub log_room_bytes: AtomicU64,
-    /// True when little of that room is left.
+    /// True when little of that space is left.
     pub log_room_short: AtomicBool,
-    /// Transactions that are prepared and not ended.
+    /// Transactions that are prepared but not ended.
     pub prepared: AtomicU64,
-    /// Transactions with keys that others do not see yet.
+    /// Transactions with keys that are not visible to others yet.
     pub unseen: AtomicU64,
     /// Time of the last bytes on the log's connection, in microseconds since 1970.
     pub heard_us: AtomicU64,
     /// Checkpoints written.
     pub checkpoints: AtomicU64,
-    /// Checkpoints that could not be written.
+    /// Failed writes of checkpoints.
     pub checkpoint_failures: AtomicU64,
-    /// Panics after which the process began again in its place, over all its lives.
+    /// Panics after which the process restarted in place, over all its lives.
     pub panics: AtomicU64,
-    /// The last good check of the server that is followed; none before the first, and where there
-    /// is nothing to check.
+    /// The last good check of the followed server; none before the first, and if there is nothing
+    /// to check.
     pub last_check: Mutex<Option<LastCheck>>,
     /// The last checkpoint's position.
     pub position: Mutex<String>,
-    /// The last position at which everything before it had been executed, and nothing of it waited
-    /// on this host's disk.
+    /// The last position at which everything before it had been executed, with nothing of it on
+    /// this host's disk.
     pub delivered_position: Mutex<String>,
     /// False while another invalidator of the group works.
     pub is_working: AtomicBool,
@@ -72,7 +71,7 @@ pub struct Stats {
     pub canary_every: OnceLock<Duration>,
     /// The group of invalidators that take turns; none without one.
     pub group: OnceLock<String>,
-    /// Counts of what is exported, if anything is.
+    /// Export counts, if there is an export.
     pub export_counts: OnceLock<Arc<telemetry::ExportCounts>>,
 }
 
@@ -81,9 +80,9 @@ pub struct Stats {
 pub struct ClusterStats {
     /// Its name.
     pub name: String,
-    /// True while a router of it is connected.
+    /// True while one of its routers is connected.
     pub connected: AtomicBool,
-    /// True while that router is sent batches in blocks of zstd.
+    /// True while batches are sent to that router in blocks of zstd.
     pub compressed: AtomicBool,
     /// Keys whose delete was acknowledged.
     pub delivered: AtomicU64,
@@ -93,9 +92,9 @@ pub struct ClusterStats {
     pub retried: AtomicU64,
     /// Keys that wait because the server behind the router refused them.
     pub deferred: AtomicU64,
-    /// Keys that a router keeps for a server which did not execute their delete yet.
+    /// Keys that a router keeps for a server that has not executed their delete yet.
     pub kept: AtomicU64,
-    /// Kept keys that are not watched, since there are too many.
+    /// Kept keys that are not watched, because there are too many.
     pub kept_unwatched: AtomicU64,
     /// Commit time of the oldest kept key; 0 if there is none.
     pub kept_us: AtomicU64,
@@ -107,17 +106,17 @@ pub struct ClusterStats {
     pub moved_to_disk: AtomicU64,
     /// Keys written to the disk.
     pub spooled: AtomicU64,
-    /// Records on the disk that are not delivered.
+    /// Undelivered records on the disk.
     pub spool_records: AtomicU64,
     /// Bytes on the disk.
     pub spool_bytes: AtomicU64,
-    /// Writes that the disk refused, or for which it had no room.
+    /// Writes that the disk refused, or for which it had no space.
     pub spool_failures: AtomicU64,
     /// Commit time of the last acknowledged transaction, in microseconds since 1970.
     pub committed_us: AtomicU64,
     /// Commit time of the oldest unacknowledged transaction; 0 if none waits.
     pub oldest_us: AtomicU64,
-    /// Keys a batch.
+    /// Keys per batch.
     pub batch_keys: Mutex<Histogram<u64>>,
     /// Microseconds from reading a transaction to its acknowledgement.
     pub delivery_us: Mutex<Histogram<u64>>,
@@ -129,29 +128,29 @@ pub struct ClusterStats {
     pub canary: CanaryStats,
 }
 
-/// The figures from re-reading sampled keys.
+/// The results of re-reading sampled keys.
 #[derive(Debug)]
 pub struct MonitorStats {
     /// Sampled deletes.
     pub sampled: AtomicU64,
-    /// Those that found a value in the cache.
+    /// Sampled deletes that found a value in the cache.
     pub cached: AtomicU64,
-    /// Samples given up because too many were waiting.
+    /// Samples dropped because too many were waiting.
     pub skipped: AtomicU64,
-    /// Microseconds for which the old value could still be read after the change was read from the
+    /// Microseconds for which the old value remained readable after the change was read from the
     /// log.
     pub stale_us: Mutex<Histogram<u64>>,
-    /// Old values that are still there, after the first look.
+    /// Old values still there after the first look.
     pub still_stale: AtomicU64,
 }
 
 /// The canary's age in `stats`; Prometheus reads seconds.
 const CANARY_MS: &str = "canary_ms";
 
-/// A database that has nothing to say says so each second or two.
+/// An idle database sends a message every one or two seconds.
 const SILENT_MS: u64 = 5000;
 
-/// The longest time that a histogram keeps apart: an hour, in microseconds.
+/// The longest time that a histogram distinguishes: an hour, in microseconds.
 pub const STALE_US_MAX: u64 = 3_600_000_000;
 
 /// A histogram from 1 to `max` with a relative error below 1 %.
@@ -246,10 +245,10 @@ impl Stats {
         all
     }
 
-    /// For how long the database said nothing, in milliseconds; 0 while the pauses are usual ones.
+    /// The time since the database's last message, in milliseconds; 0 during usual pauses.
     fn silent_ms(&self, now_us: u64) -> u64 {
         let ms = now_us.saturating_sub(self.heard_us.load(Relaxed)) / 1000;
-        // One that waits hears from the database twice a second, by the lock.
+        // A waiting invalidator hears from the database twice per second, through the lock.
         let is_cut = self.is_working() && !self.source_connected.load(Relaxed);
         if ms >= SILENT_MS || is_cut { ms } else { 0 }
     }
@@ -281,7 +280,7 @@ impl Stats {
         text + "END\r\n"
     }
 
-    /// The numbers of this moment.
+    /// The current numbers.
     #[must_use]
     pub fn page(&self, now_us: u64) -> Page {
         let mut numbers = self.numbers(now_us);
@@ -328,12 +327,12 @@ impl Stats {
         self.is_working.load(Relaxed)
     }
 
-    /// The interval of the canary; none without one, or while it waits with its invalidator.
+    /// The interval of the canary; none without one, or while its invalidator waits.
     fn canary_every(&self) -> Option<Duration> {
         self.canary_every.get().copied().filter(|_| self.is_working())
     }
 
-    /// The condition of one that waits to take over: it knows from where it would go on.
+    /// The condition of an invalidator that waits to take over: it knows its start position.
     fn standby(&self) -> Vec<Check> {
         let has_position = !self.position.lock().is_empty();
         vec![Check::that("standby", has_position, || {
@@ -341,8 +340,8 @@ impl Stats {
         })]
     }
 
-    /// The conditions of being ready: the log is followed, and every cluster takes deletes. One
-    /// that waits while another of its group works is ready to take over, and says so.
+    /// The conditions of being ready: the log is followed, and every cluster accepts deletes. An
+    /// invalidator that waits for another of its group reports that it is ready to take over.
     #[must_use]
     pub fn ready(&self) -> Vec<Check> {
         if !self.is_working() {
@@ -371,8 +370,8 @@ impl Stats {
         late.map(|cluster| cluster.name.as_str()).collect()
     }
 
-    /// True when no written change arrives in any cluster, though the database takes them and every
-    /// router answers: what is between them, this process, may stand still.
+    /// True when no written change arrives in any cluster although the database accepts them and
+    /// every router answers: then this process, which is between them, may be stuck.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let is_still_there =
@@ -382,7 +381,7 @@ impl Stats {
             && self.clusters.iter().all(is_still_there)
     }
 
-    /// One line of how old the proofs are.
+    /// One line with the ages of the proofs.
     #[must_use]
     pub fn canary_line(&self) -> String {
         let one = |cluster: &ClusterStats| {
@@ -400,7 +399,7 @@ impl Stats {
     }
 }
 
-/// A number under the name that Prometheus's conventions want: counters end with `_total`, and
+/// A number under the name that Prometheus's conventions require: counters end with `_total`, and
 /// times are in seconds.
 fn exported(name: &str, kind: Kind, value: u64) -> (String, String) {
     if let Some((base, quantile)) = name.split_once("_us_") {
@@ -414,7 +413,7 @@ fn exported(name: &str, kind: Kind, value: u64) -> (String, String) {
     }
 }
 
-/// The kind of a number and what it is; those with nothing to add to their name are gauges.
+/// The kind and description of a number; those whose name says everything are gauges.
 fn described(name: &str) -> (Kind, &'static str) {
     let counter = |help| (Kind::Counter, help);
     let gauge = |help| (Kind::Gauge, help);
@@ -511,7 +510,7 @@ impl ClusterStats {
     fn numbers(&self, now_us: u64, silent_ms: u64) -> Vec<(&'static str, u64)> {
         let oldest = older(self.oldest_us.load(Relaxed), self.kept_us.load(Relaxed));
         let waits_ms = if oldest == 0 { 0 } else { now_us.saturating_sub(oldest) / 1000 };
-        // What is not read is at most as old as the silence.
+        // Unread changes are at most as old as the silence.
         let lag_ms = waits_ms.max(silent_ms);
         let mut all = vec![
             ("connected", u64::from(self.connected.load(Relaxed))),
@@ -560,7 +559,7 @@ impl ClusterStats {
         all
     }
 
-    /// Forgets what concerns the work under way, since another invalidator works from now on.
+    /// Resets the state of the current work, because another invalidator now works.
     pub fn rest(&self) {
         self.connected.store(false, Relaxed);
         self.compressed.store(false, Relaxed);
@@ -577,7 +576,7 @@ impl ClusterStats {
         }
     }
 
-    /// Notes what went wrong; control characters would break the lines of `STAT`.
+    /// Records a fault; control characters would break the lines of `STAT`.
     pub fn fail(&self, error: &str) {
         *self.last_error.lock() = plain(error);
     }

@@ -1,4 +1,4 @@
-//! The status port: `stats` as memcached has it, and metrics and health over HTTP.
+//! The status port: `stats` as in memcached, and metrics and health over HTTP.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::stats::Stats;
 pub struct Status {
     /// Its numbers.
     pub stats: Arc<Stats>,
-    /// Microseconds since 1970, now.
+    /// The current time, in microseconds since 1970.
     pub now_us: fn() -> u64,
 }
 
@@ -25,7 +25,7 @@ impl Pages for Status {
         self.stats.page((self.now_us)())
     }
 
-    /// It answers: the tasks that follow the log end the process when they end.
+    /// An answer is enough: the tasks that follow the log end the process when they end.
     fn live(&self) -> Vec<Check> {
         Vec::new()
     }
@@ -51,7 +51,7 @@ impl Pages for Status {
 ///
 /// # Errors
 ///
-/// When nobody answers at the address.
+/// When nothing answers at the address.
 pub async fn ask(address: &str) -> io::Result<String> {
     let asked = async {
         let mut stream = TcpStream::connect(address).await?;

@@ -1,5 +1,5 @@
-//! The socket of the status port, where systemd listens: it outlives this process and goes to the
-//! one that takes its place.
+//! The socket of the status port when systemd listens: it outlives this process and passes to its
+//! successor.
 //!
 //! Sources: sd_listen_fds(3); `LISTEN_FDS_FIRST_FD` is a variable of the library listenfd.
 
@@ -14,15 +14,15 @@ use tokio::net::{TcpListener, lookup_host};
 
 use crate::message::{Failure, log};
 
-/// What systemd passed to this process, or the process before it.
+/// The socket that systemd passed to this process or its predecessor.
 static PASSED: OnceLock<std::net::TcpListener> = OnceLock::new();
 
-/// Takes the socket that systemd passed, if it did. It changes the environment, so it comes before
+/// Takes the socket that systemd passed, if any. It changes the environment, so it must run before
 /// there are threads.
 ///
 /// # Errors
 ///
-/// There are several sockets, or it is none of TCP.
+/// When there are several sockets, or it is not a TCP socket.
 pub(crate) fn take_passed() -> Result<(), Failure> {
     let mut passed = ListenFd::from_env();
     let listener = match passed.len() {
@@ -37,12 +37,12 @@ pub(crate) fn take_passed() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Listens at the address of the status port, if there is one: by systemd's socket, if that is
-/// bound to it.
+/// Listens at the address of the status port, if there is one, on systemd's socket if that is bound
+/// to it.
 ///
 /// # Errors
 ///
-/// The address cannot be used.
+/// When the address cannot be used.
 pub(crate) async fn listen(address: Option<&str>) -> io::Result<Option<TcpListener>> {
     if let Some(passed) = PASSED.get() {
         let bound = passed.local_addr()?;
@@ -61,17 +61,17 @@ pub(crate) async fn listen(address: Option<&str>) -> io::Result<Option<TcpListen
     }
 }
 
-/// Has the process that takes this one's place find the socket as this one found it.
+/// Passes the socket to the successor of this process as this process received it.
 ///
 /// # Errors
 ///
-/// The system refuses to keep it open.
+/// When the system refuses to keep it open.
 pub(crate) fn pass_on(command: &mut Command) -> io::Result<()> {
     let Some(passed) = PASSED.get() else { return Ok(()) };
     SockRef::from(passed).set_cloexec(false)?;
     command.env("LISTEN_FDS", "1");
     command.env("LISTEN_FDS_FIRST_FD", passed.as_raw_fd().to_string());
-    // It is the same process to everybody else.
+    // To others, it is the same process.
     command.env("LISTEN_PID", std::process::id().to_string());
     Ok(())
 }

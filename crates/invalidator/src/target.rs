@@ -1,4 +1,4 @@
-//! A cluster to deliver to, and the limits of its batches.
+//! A cluster as a delivery target, and the limits of its batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::stats::Stats;
 /// Limits of batches and waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Keys a batch.
+    /// Keys per batch.
     pub batch_keys: usize,
-    /// Bytes of keys a batch.
+    /// Bytes of keys per batch.
     pub batch_bytes: usize,
     /// The time for which a batch waits for more keys.
     pub batch_wait: Duration,
@@ -24,28 +24,28 @@ pub struct Limits {
     pub retry_first: Duration,
     /// The longest pause.
     pub retry_max: Duration,
-    /// The delay after which a delete is repeated; zero for never.
+    /// The delay after which a delete is repeated; zero disables it.
     pub repeat_after: Duration,
-    /// True when those that others see are repeated, too.
+    /// True when visible deletes are repeated, too.
     pub repeats_seen: bool,
-    /// Keys of a cluster that may wait in memory.
+    /// Maximum number of a cluster's keys in memory.
     pub window_keys: usize,
     /// The time without an acknowledgement after which a full window moves to the disk.
     pub away_after: Duration,
 }
 
-/// A cluster that is to be delivered to.
+/// A cluster to deliver to.
 #[derive(Debug)]
 pub struct Target<N> {
     /// Makes its connections.
     pub network: Arc<N>,
     /// Addresses of its routers, tried in this order.
     pub routers: Vec<String>,
-    /// True if they are sent batches in blocks of zstd, where they take them.
+    /// True if batches are sent in blocks of zstd to routers that accept them.
     pub is_compressed: bool,
     /// Limits of batches and waits.
     pub limits: Limits,
-    /// Takes the deletes that a router keeps for later.
+    /// Receives the deletes that a router keeps for later.
     pub(crate) kept: mpsc::Sender<Kept>,
     /// The response to deliveries lost on the disk.
     pub on_gap: OnGap,
@@ -53,11 +53,11 @@ pub struct Target<N> {
     pub stats: Arc<Stats>,
     /// The index of this cluster in `stats`.
     pub index: usize,
-    /// Takes the lines that an operator is to see.
+    /// Receives the lines for the operator.
     pub log: fn(&str),
 }
 
-/// Deliveries were lost on the disk, and nothing is to be flushed for them.
+/// Deliveries were lost on the disk, and the settings flush nothing for them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cluster {cluster}: a part of its spool is damaged and cannot be read")]
 pub struct DamagedSpool {

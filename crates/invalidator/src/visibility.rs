@@ -1,5 +1,5 @@
-//! Delays each delete until its commit is visible to other sessions; otherwise a reader could
-//! cache the old row again, for good.
+//! Delays each delete until its commit is visible to other sessions; otherwise a reader could cache
+//! the old row again, permanently.
 //!
 //! ```text
 //!     the log -> held -> a probe saw the commit -> Dispatcher -> every cluster's backlog
@@ -7,9 +7,9 @@
 //!                 +--+ not visible yet: probe again
 //! ```
 //!
-//! A delete leaves as soon as its commit is visible, past earlier ones that are not: a PostgreSQL
+//! A delete leaves as soon as its commit is visible, past earlier invisible ones: a PostgreSQL
 //! commit that waits for no standby overtakes those that do. The position advances only when
-//! everything before it has left, so a restart reads again whatever was held.
+//! everything before it has left, so a restart reads held deletes again.
 //!
 //! One probe answers for every commit read before it, and for later reads of older commits. If a
 //! database cannot report visibility, or does not answer for long, deletes leave at once and are
@@ -52,13 +52,13 @@ pub(crate) struct Read {
     pub(crate) work: Option<ReadWork>,
     /// Identifies the commit to a probe.
     pub(crate) mark: Mark,
-    /// The position from which a restart may continue after it; none if only a later read knows.
+    /// The position from which a restart may continue after it; none if only a later read has it.
     pub(crate) position: Option<Position>,
     /// Commit time, in microseconds since 1970.
     pub(crate) committed_us: u64,
     /// When it was read, or when a probe last found it invisible.
     pub(crate) read_at: Instant,
-    /// Its share of what may be read ahead, until the barrier holds it.
+    /// Its share of the read-ahead window, until the barrier holds it.
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Read {
 pub(crate) struct ReadWork {
     /// The first keys of a large transaction.
     pub(crate) file: Option<KeyFile>,
-    /// What follows them.
+    /// The keys after them, or other work.
     pub(crate) rest: Work,
 }
 
@@ -87,7 +87,7 @@ impl ReadWork {
     }
 }
 
-/// Holds reads back until they are visible. One lives as long as a connection to the log.
+/// Holds reads back until they are visible. It lives as long as a connection to the log.
 pub(crate) struct VisibilityBarrier<'d, S: DiskQueue, W> {
     dispatcher: &'d mut Dispatcher<S>,
     probe: W,
@@ -127,7 +127,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
         }
     }
 
-    /// Passes reads on until `reads` is closed and everything has left.
+    /// Passes reads on until `reads` is closed and all have left.
     ///
     /// # Errors
     ///
@@ -256,8 +256,8 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
     }
 }
 
-/// Merges neighbours without work, of which only the last position counts: behind a commit that
-/// stays invisible for long there may be millions.
+/// Merges neighbours without work, because only the last position counts: after a commit that stays
+/// invisible for long, there may be millions.
 fn merged(held: VecDeque<Read>) -> VecDeque<Read> {
     let mut kept: VecDeque<Read> = VecDeque::with_capacity(held.len());
     for read in held {
@@ -364,7 +364,7 @@ mod tests {
             self.reads.send(read).await.unwrap();
         }
 
-        /// Dispatched work after a while: commit time, and whether it was visible.
+        /// Work dispatched after a while: commit time, and whether it was visible.
         async fn out(&self) -> Vec<(u64, bool)> {
             sleep(Duration::from_millis(50)).await;
             let batch = self.backlog.take(100, 1000);
@@ -413,7 +413,7 @@ mod tests {
         sleep(Duration::from_millis(600)).await;
         assert_eq!(world.out().await, [(1, false)]);
         assert_eq!(world.position(), Some((1, Position::of_lsn(1))));
-        // It is asked again, and waited for when it answers.
+        // The probe is queried again, and its answers count again.
         *world.sight.lock() = Ok(vec![2]);
         sleep(Duration::from_secs(1)).await;
         world.read(Mark::Xid(2), 2).await;

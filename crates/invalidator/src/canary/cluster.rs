@@ -1,4 +1,4 @@
-//! One cluster's side of the canary: plants the keys of a beat, and looks through every router
+//! One cluster's side of the canary: plants the keys of a beat, and reads through every router
 //! until they are gone.
 
 use std::collections::VecDeque;
@@ -21,17 +21,17 @@ use crate::stats::Stats;
 /// The first pause between two looks.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 
-/// A router that did not answer is left out for this multiple of the time limit for an answer, so
-/// that waiting for it takes a part of the interval alone.
+/// A router that did not answer is skipped for this multiple of the answer time limit, so that
+/// waiting for it takes only a part of the interval.
 const RESTS_FOR: u32 = 2;
 
-/// Beats that are looked for at once.
+/// Maximum number of beats looked for at a time.
 const BEATS_MAX: usize = 16;
 
-/// A key that may have expired proves nothing.
+/// The time after which a key may have expired and proves nothing.
 const BELIEVED_FOR: Duration = Duration::from_secs(PLANTED_S / 2);
 
-/// An order to a cluster's task.
+/// A command to a cluster's task.
 #[derive(Debug)]
 pub(super) enum Order {
     /// Plant the keys of this beat.
@@ -42,7 +42,7 @@ pub(super) enum Order {
     Forget { why: String },
 }
 
-/// A cluster that is watched.
+/// A watched cluster.
 #[derive(Debug)]
 pub(super) struct Cluster<N: Network> {
     network: Arc<N>,
@@ -53,7 +53,7 @@ pub(super) struct Cluster<N: Network> {
     stats: Arc<Stats>,
     index: usize,
     planted: Option<Beat>,
-    /// Beats that were written and not proven, the oldest first.
+    /// Written and unproven beats, oldest first.
     written: VecDeque<Beat>,
     pause: Duration,
     look_at: Instant,
@@ -71,7 +71,7 @@ struct Beat {
 struct Router<S> {
     address: String,
     wire: Option<Wire<S>>,
-    /// A router that did not answer is left out until then.
+    /// A router that did not answer is skipped until this time.
     rests_until: Instant,
 }
 
@@ -105,7 +105,7 @@ impl<N: Network> Cluster<N> {
         &self.stats.clusters[self.index].canary
     }
 
-    /// Does as it is ordered until nobody is left to order.
+    /// Executes orders until no sender is left.
     pub(super) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
         loop {
             let is_looking = !self.written.is_empty();
@@ -150,21 +150,21 @@ impl<N: Network> Cluster<N> {
         }
     }
 
-    /// Looks from now on for the keys of a beat that was planted before it was written.
+    /// Starts to look for the keys of a planted and now written beat.
     fn begin(&mut self, number: u64, written: Instant) {
         let Some(beat) = self.planted.take() else { return };
         if beat.number != number || beat.at > written {
             return;
         }
         self.written.retain(|beat| beat.at.elapsed() < BELIEVED_FOR);
-        // The oldest stay: they are the next that a log which lags arrives at.
+        // The oldest stay, because a lagging log reaches them next.
         self.written.truncate(BEATS_MAX - 1);
         self.written.push_back(Beat { at: written, ..beat });
         self.pause = PAUSE_MIN;
         self.look_at = Instant::now();
     }
 
-    /// Looks for the keys of all beats, the newest first: its proof is one for those before it.
+    /// Looks for the keys of all beats, newest first: its proof covers those before it.
     async fn look(&mut self) {
         let mut beats = std::mem::take(&mut self.written);
         while let Some(beat) = beats.back() {
@@ -180,7 +180,7 @@ impl<N: Network> Cluster<N> {
         self.look_at = Instant::now() + self.pause;
     }
 
-    /// True if a router says that the keys are gone, and none says another thing.
+    /// True if a router reports that the keys are gone, and none contradicts.
     async fn is_proven(&mut self, beat: &Beat) -> bool {
         let mut is_gone = false;
         for at in 0..self.routers.len() {
@@ -206,8 +206,8 @@ impl<N: Network> Cluster<N> {
         is_gone
     }
 
-    /// Asks through a router. None for one that cannot be reached: it serves nobody, and deletes
-    /// take another.
+    /// Asks through a router. None for an unreachable one: it serves no client, and deletes use
+    /// another.
     async fn through(
         &mut self,
         at: usize,
@@ -220,7 +220,7 @@ impl<N: Network> Cluster<N> {
         let (network, address) = (self.network.as_ref(), &router.address);
         let mut held = router.wire.take();
         loop {
-            // A connection that was idle may have been closed meanwhile.
+            // An idle connection may have been closed in the meantime.
             let is_old = held.is_some();
             let asked = timeout(self.within, asked(network, address, held.take(), question)).await;
             match asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into())) {
@@ -247,11 +247,11 @@ impl<N: Network> Cluster<N> {
 enum Question<'q> {
     /// Plant this value under these keys.
     Plant(&'q [Bytes], &'q [u8]),
-    /// Name the first of these keys that is there.
+    /// Return the first of these keys that is still there.
     FirstThere(&'q [Bytes]),
 }
 
-/// The connection and the answer on it, which may be a refusal.
+/// The connection and its answer, which may be a refusal.
 type Asked<S> = (Wire<S>, Result<Option<Bytes>, String>);
 
 async fn asked<N: Network>(

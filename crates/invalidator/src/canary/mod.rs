@@ -1,5 +1,5 @@
-//! The canary: a change of our own, written every few seconds and followed through the database's
-//! log, the visibility barrier and the routers into every cluster.
+//! The canary: a change written by the invalidator every few seconds and followed through the
+//! database's log, the visibility barrier and the routers into every cluster.
 //!
 //! ```text
 //!     plant keys in every cluster -> write the row -> the log -> .. -> deletes, as for any row
@@ -7,10 +7,10 @@
 //!     canary_seconds of the cluster  <- gone, by every router's word <---+
 //! ```
 //!
-//! The pipeline knows of it no more than a rule that turns the row into keys. So whatever keeps
-//! changes of the application from a cluster keeps the canary from it, too: a log that leaves the
-//! table out, a barrier that never opens, a router that lies, a server that is cut off. Each beat
-//! has keys of its own, so a delete that comes late proves no more than the beat that it is for.
+//! The pipeline knows only a rule that turns the row into keys. So a fault that keeps the
+//! application's changes from a cluster also keeps the canary from it: a log that omits the table,
+//! a barrier that never opens, a router that lies, a server that is cut off. Each beat has separate
+//! keys, so a late delete proves only its own beat.
 
 mod cluster;
 mod wire;
@@ -30,10 +30,10 @@ use crate::plan::Cluster;
 use crate::stats::Stats;
 use cluster::Order;
 
-/// A router's answer is waited for one part in this many of the interval.
+/// The wait for a router's answer is one part in this many of the interval.
 const ANSWERS_IN_INTERVAL: u32 = 4;
 
-/// Orders to a cluster that may wait while it looks.
+/// Maximum number of orders queued while a cluster's task looks.
 const ORDERS_MAX: usize = 4;
 
 /// The parts of the canary.
@@ -51,11 +51,11 @@ pub struct Canary<N, W> {
     pub network: Arc<N>,
     /// Writes to the database.
     pub writer: W,
-    /// Keeps its age.
+    /// Stores its age.
     pub stats: Arc<Stats>,
-    /// Says what happens to who operates it.
+    /// Reports events to the operator.
     pub log: fn(&str),
-    /// Says each interval how old the proofs are.
+    /// Reports the ages of the proofs each interval.
     pub tell: fn(&str),
 }
 
@@ -80,29 +80,29 @@ impl<N: Network, W: CanaryWriter> Canary<N, W> {
         let mut last = 0;
         loop {
             ticks.tick().await;
-            // A number that no earlier beat had, also of a process before this one.
+            // A number that no earlier beat had, even in an earlier process.
             last = system_now_us().max(last + 1);
             self.beat(last, within, &orders).await;
         }
     }
 
-    /// Plants, writes and has every cluster look.
+    /// Plants, writes and makes every cluster look.
     async fn beat(&mut self, beat: u64, within: Duration, orders: &[mpsc::Sender<Order>]) {
         let mut planted = Vec::new();
         for cluster in orders {
             let (done, answer) = oneshot::channel();
-            // A cluster that is not done with the beats before leaves this one out.
+            // A cluster that still works on earlier beats skips this one.
             if cluster.try_send(Order::Plant { beat, done }).is_ok() {
                 planted.push(answer);
             }
         }
         let all = async {
             for answer in planted {
-                // A task that has ended says nothing.
+                // A task that has ended sends nothing.
                 let _ = answer.await;
             }
         };
-        // Without those that take longer than a router may.
+        // Clusters that take longer than a router may are left out.
         let _ = timeout(within * 2, all).await;
         let written = Instant::now();
         let wrote = timeout(self.every, self.writer.write(beat)).await;
@@ -122,7 +122,7 @@ impl<N: Network, W: CanaryWriter> Canary<N, W> {
     }
 }
 
-/// Says when a canary is late, and when it is not any more.
+/// Reports when a canary is late, and when it no longer is.
 async fn report(stats: &Stats, every: Duration, log: fn(&str), tell: fn(&str)) {
     let mut were_late = vec![false; stats.clusters.len()];
     let mut ticks = interval(every / 4);

@@ -1,23 +1,23 @@
-//! The canary's requests to routers: keys are planted and read back, and later asked for by a store
+//! The canary's requests to routers: keys are planted and read back, and later queried with a store
 //! that no server executes.
 //!
-//! A router may answer a get with a miss when its server fails, so a miss proves nothing. A store
-//! with a cas unique that no item has is answered by the server itself: `NF` where no item is, `EX`
-//! where one is. It changes neither.
+//! A router may answer a get with a miss when its server fails, so a miss proves nothing. The
+//! server itself answers a store with a cas unique that no item has: `NF` without an item, `EX`
+//! with one. It changes neither.
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::batch::{BatchError, Wire, line};
 
-/// Seconds after which a planted key is gone by itself.
+/// Seconds after which a planted key expires.
 pub(super) const PLANTED_S: u64 = 3600;
 
 /// A cas unique that no server reaches.
 const NO_CAS: u64 = u64::MAX;
 
 /// Stores a value under each key, and reads it back through the same router. The reads are sent
-/// when the stores are answered: a router may have one overtake the other.
+/// after the stores are answered, because a router may reorder them.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ where
     refused.map_or(Ok(()), |why| Err(BatchError::Refused(why)))
 }
 
-/// The reason why a read did not give the value back.
+/// The reason why a read did not return the value.
 async fn read_back<S>(wire: &mut Wire<S>, value: &[u8]) -> Result<Option<String>, BatchError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -76,7 +76,7 @@ where
 ///
 /// # Errors
 ///
-/// When the connection fails, or a key cannot be asked for.
+/// When the connection fails, or a key cannot be queried.
 pub(super) async fn first_there<'k, S>(
     wire: &mut Wire<S>,
     keys: &'k [Bytes],
@@ -131,7 +131,7 @@ mod tests {
 
     const KEYS: [Bytes; 2] = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
 
-    /// A connection to a peer that says this.
+    /// A connection to a peer that answers this.
     async fn peer(answer: &str) -> (Wire<tokio::io::DuplexStream>, tokio::io::DuplexStream) {
         let (ours, mut theirs) = duplex(1 << 16);
         theirs.write_all(answer.as_bytes()).await.unwrap();

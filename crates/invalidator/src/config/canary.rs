@@ -36,10 +36,10 @@ impl Default for Canary {
 /// The shortest and the longest interval.
 const EVERY_MS: std::ops::RangeInclusive<u64> = 100..=600_000;
 
-/// Keys of one prefix, at the most.
+/// Maximum number of keys per prefix.
 const KEYS_MAX: u32 = 1000;
 
-/// The bytes of a key besides its prefix and the canary's name.
+/// The bytes of a key in addition to its prefix and the canary's name.
 const NUMBERS_BYTES: usize = ":999|#|18446744073709551615".len();
 
 impl Canary {
@@ -47,7 +47,7 @@ impl Canary {
         Duration::from_millis(self.every_ms)
     }
 
-    /// The servers that are written to.
+    /// The servers to write to.
     pub(super) fn servers(&self, source: &Source) -> Vec<String> {
         if self.servers.is_empty() { source.servers.clone() } else { self.servers.clone() }
     }
@@ -80,7 +80,7 @@ impl Canary {
             }
             None => {}
         }
-        // PostgreSQL's standbys refuse writes themselves.
+        // PostgreSQL's standbys refuse writes.
         if source.kind != Kind::Postgresql && self.servers(source).len() > 1 {
             return Err(Fault::CanaryServers);
         }

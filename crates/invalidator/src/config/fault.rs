@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use changes::template::BadTemplate;
 use toml::de::{DeTable, DeValue};
 
-/// The greatest number of keys or bytes that a setting may name.
+/// The maximum number of keys or bytes in a setting.
 pub(super) const NUMBER_MAX: u32 = u32::MAX / 2;
 
 /// The longest interval of checks while the log is read: a day.
 pub(super) const CHECK_EVERY_MS_MAX: u64 = 86_400_000;
 
-/// The reason why a file is no configuration.
+/// The reason why a file is not a valid configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {fault}")]
 pub struct ConfigError {
-    /// The file, or one that it names; with line and column where they are known.
+    /// The file, or one that it names; with line and column if known.
     place: String,
     fault: Fault,
 }
@@ -26,7 +26,7 @@ impl ConfigError {
         Self { place: path.display().to_string(), fault: fault.into() }
     }
 
-    /// The same at the line of the file's text that the fault is about.
+    /// The error at the faulty line of the file's text.
     pub(super) fn within(path: &Path, text: &str, fault: impl Into<Fault>) -> Self {
         let mut error = Self::new(path, fault);
         let byte = match &error.fault {
@@ -41,10 +41,9 @@ impl ConfigError {
     }
 }
 
-/// The byte at which the setting stands whose name, such as `delivery.batch_keys`, a fault begins
-/// with.
+/// The byte position of the setting whose name, such as `delivery.batch_keys`, starts a fault.
 fn setting(text: &str, fault: &str) -> Option<usize> {
-    // What begins with a cluster's name is not looked for: several tables have one header.
+    // Faults that start with a cluster's name have no position: several tables share one header.
     let (name, _) = fault.split_once(": ")?;
     let table = DeTable::parse(text).ok()?;
     let (mut table, mut byte) = (table.get_ref(), None);
@@ -68,7 +67,7 @@ pub enum Fault {
     /// It is not TOML, or has a setting that does not exist.
     #[error("{}", .0.message().trim_end().replace('\n', ", "))]
     Syntax(#[from] toml::de::Error),
-    /// Nothing says which keys to delete.
+    /// No setting says which keys to delete.
     #[error("keys: name at least one of comments, outbox, tables or messages")]
     NoKeys,
     /// There is no cluster.
@@ -77,10 +76,10 @@ pub enum Fault {
     /// A cluster has no routers.
     #[error("cluster '{0}': it has no routers")]
     NoRouters(String),
-    /// A cluster's name is empty or has other letters.
+    /// A cluster's name is empty or has other characters.
     #[error("cluster '{0}': a name has letters, digits, '-', '_' and '.'")]
     ClusterName(String),
-    /// Two clusters have one name.
+    /// Two clusters have the same name.
     #[error("cluster '{0}' is named twice")]
     ClusterTwice(String),
     /// There is no database server.
@@ -101,10 +100,10 @@ pub enum Fault {
     /// A template cannot be read.
     #[error(transparent)]
     Template(#[from] BadTemplate),
-    /// No key can begin with a prefix.
+    /// No key can start with a prefix.
     #[error("delivery.prefixes: '{0}' cannot be the beginning of a key")]
     Prefix(String),
-    /// Keys may begin with anything.
+    /// Keys may start with anything.
     #[error(
         "on_gap = \"prefixes\": how keys of comments, messages, lines and the outbox begin is not known: \
          name it in delivery.prefixes"
@@ -115,13 +114,13 @@ pub enum Fault {
         "on_gap = \"prefixes\": template '{0}' begins with a column, or with what no prefix can carry"
     )]
     TemplatePrefix(String),
-    /// A setting means nothing for this kind of source.
+    /// A setting has no meaning for this kind of source.
     #[error("source.{0}: it means nothing for this kind of source")]
     OtherKind(&'static str),
     /// A canary or a standby without a database.
     #[error("[canary] and [standby] need a database, which a source of lines is not")]
     NoDatabase,
-    /// Lines have no comments, and those of our own form no messages.
+    /// Lines have no comments, and lines in holdall's own form no messages.
     #[error("keys.{0}: a source of lines has none")]
     RuleOfDatabases(&'static str),
     /// A setting is missing.
@@ -133,7 +132,7 @@ pub enum Fault {
     /// Keys in messages, from MariaDB or MySQL.
     #[error("keys.messages: only PostgreSQL has messages in its log")]
     MessagesOfMysql,
-    /// MariaDB and MySQL tell replicas apart by a number.
+    /// MariaDB and MySQL identify replicas by a number.
     #[error(
         "source.server_id: give it a number above 0 that no replica and no other invalidator has"
     )]
@@ -148,10 +147,10 @@ pub enum Fault {
         "source.sslmode: \"verify-ca\" is for PostgreSQL; MariaDB and MySQL have \"verify-full\""
     )]
     VerifyCaOfMysql,
-    /// TLS that anybody on the path can turn off, where nothing asks for it.
+    /// TLS that an attacker on the path can turn off, where nothing requires it.
     #[error("routers.sslmode: \"disable\", \"require\", \"verify-ca\" or \"verify-full\"")]
     PreferOfRouters,
-    /// Of two settings that go together one is missing.
+    /// One of two settings that belong together is missing.
     #[error("routers: {0} and {1} go together")]
     RoutersNeed(&'static str, &'static str),
     /// A file of certificates cannot be used.
@@ -174,24 +173,24 @@ pub enum Fault {
     /// A number of the canary is out of range.
     #[error("canary.{0}: from {1} to {2}")]
     CanaryNumber(&'static str, u64, u64),
-    /// The canary's name has other letters.
+    /// The canary's name has other characters.
     #[error("canary.name: '{0}' must have letters, digits, '-', '_' and '.' alone")]
     CanaryName(String),
-    /// No key can begin with a prefix.
+    /// No key can start with a prefix.
     #[error("canary.prefixes: '{0}' is too long for a key, or cannot be the beginning of one")]
     CanaryPrefix(String),
-    /// The group's name is too long or has other letters.
+    /// The group's name is too long or has other characters.
     #[error("standby.group: '{0}' must have 1 to 48 letters, digits, '-', '_' and '.' alone")]
     GroupName(String),
     /// Another invalidator's status port.
     #[error("standby.peers: '{0}' is no address:port")]
     Peer(String),
-    /// The others could not ask how far this one came.
+    /// The others could not query the position of this one.
     #[error(
         "standby.peers: name this invalidator's own port for the others, too: status = \"ADDRESS:PORT\""
     )]
     PeersWithoutStatus,
-    /// Deletes wait on the disk, and nothing would deliver them.
+    /// Deletes wait on the disk, and no cluster would deliver them.
     #[error(
         "spool {}: deletes of {records} transactions wait there, and {why}; or give them up: \
          remove the folder and run `holdall invalidate flush`",
@@ -202,7 +201,7 @@ pub enum Fault {
         folder: PathBuf,
         /// The records in it.
         records: u64,
-        /// The reason, and what to do.
+        /// The reason, and the remedy.
         why: String,
     },
     /// The folder of a cluster's spool cannot be used.

@@ -1,4 +1,4 @@
-//! Deletes that wait on the disk, and that a changed configuration would leave there for good.
+//! Deletes on the disk that a changed configuration would leave there permanently.
 
 use std::fs;
 use std::io;
@@ -38,7 +38,7 @@ impl Config {
     }
 }
 
-/// Refuses deletes that wait below a folder for others than those that are delivered to.
+/// Refuses deletes in a folder whose cluster is not among the targets.
 fn left_over(
     folder: &Path,
     is_delivered: impl Fn(&str) -> bool,
@@ -76,7 +76,7 @@ mod tests {
     use crate::delivery::{Delivery, Work};
     use crate::disk_queue::DiskQueue as _;
 
-    /// What a configuration with these lines says of deletes that wait in `spool` for `east`.
+    /// The error of a configuration with these lines about deletes that wait in `spool` for `east`.
     fn refusal(folder: &Path, delivery: &str, cluster: &str) -> String {
         let text = format!(
             "checkpoint = \"{}\"\n[source]\nkind = \"mariadb\"\nservers = [\"127.0.0.1:3306\"]\n\

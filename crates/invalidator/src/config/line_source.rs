@@ -9,7 +9,7 @@ impl Source {
         matches!(self.kind, Kind::Ndjson | Kind::Debezium)
     }
 
-    /// Checks that settings are there only where they mean something.
+    /// Checks that settings occur only where they have a meaning.
     pub(super) fn lines_values(&self) -> Result<(), Fault> {
         let of_debezium = [
             ("old_rows", self.old_rows.is_some()),

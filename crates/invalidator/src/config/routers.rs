@@ -30,7 +30,7 @@ pub(super) struct Routers {
     password_file: Option<PathBuf>,
 }
 
-/// Whoever names the table has TLS verified, whatever the address.
+/// If the file has the table, TLS is verified, whatever the address.
 const fn verify_full() -> SslMode {
     SslMode::VerifyFull
 }
@@ -49,7 +49,7 @@ impl Routers {
         Ok(())
     }
 
-    /// The way to routers, with the files that it names.
+    /// The connection settings for routers, with the files that they name.
     pub(super) fn network(&self) -> Result<network::Routers, ConfigError> {
         let tls = self.tls().map_err(|error| {
             ConfigError::new(Path::new("[routers]"), Fault::Certs(Box::new(error)))

@@ -1,4 +1,4 @@
-//! `[source]`: the database, the login there, and what each kind needs.
+//! `[source]`: the database, its login, and the settings of each kind.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::fault::{CHECK_EVERY_MS_MAX, ConfigError, Fault};
 use crate::source::ssl_mode::SslMode;
 use crate::source::{lines, mysql, postgres};
 
-/// The database, and the login there.
+/// The database and its login.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
@@ -75,9 +75,9 @@ pub enum Kind {
     MySql,
     /// PostgreSQL's logical replication.
     Postgresql,
-    /// Lines of another program, in our form.
+    /// Lines of another program, in holdall's own form.
     Ndjson,
-    /// Lines of another program, as Debezium writes them.
+    /// Lines of another program, in Debezium's form.
     Debezium,
 }
 

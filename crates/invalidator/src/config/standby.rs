@@ -14,7 +14,7 @@ pub(super) struct Standby {
     peers: Vec<String>,
 }
 
-/// The longest name in bytes: MySQL's locks have names of 64.
+/// The longest name in bytes: MySQL limits names of locks to 64.
 const NAME_BYTES_MAX: usize = 48;
 
 impl Standby {

@@ -1,5 +1,5 @@
-//! Delivery of what waits on the disk, a chunk at a time. What servers refuse of a chunk goes
-//! behind all others, so that it holds up nothing.
+//! Delivery from the disk, one chunk at a time. Refused parts of a chunk are queued last, so that
+//! they delay nothing.
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
@@ -36,7 +36,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         let deliveries = self.deliveries(chunk)?;
         let committed_us = oldest_us(&deliveries);
         if committed_us != 0 && committed_us <= self.refused_us {
-            // What was refused is in this chunk, and is tried again.
+            // The refused work is in this chunk and is retried.
             self.refused_us = 0;
         }
         self.deliver(&deliveries).await;
@@ -60,12 +60,12 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         Ok(())
     }
 
-    /// A chunk's records as deliveries, behind a flush if some of them are gone.
+    /// A chunk's records as deliveries, after a flush if some are lost.
     fn deliveries(&self, chunk: Chunk) -> Result<Vec<Arc<Delivery>>, DamagedSpool> {
         let read_at = Instant::now();
-        // Numbers of records begin with 0, those of deliveries with 1.
+        // Record numbers start at 0, delivery numbers at 1.
         let delivery = |(number, work, committed_us)| {
-            // Records do not say whether it was seen.
+            // Records do not store whether it was visible.
             Arc::new(Delivery { seq: number + 1, work, committed_us, read_at, is_seen: false })
         };
         let mut deliveries: Vec<_> = chunk.records.into_iter().map(delivery).collect();
@@ -77,7 +77,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         Ok(deliveries)
     }
 
-    /// The flush in place of deliveries that are gone from the disk.
+    /// The flush that replaces deliveries lost on the disk.
     fn lost(&self) -> Result<Flush, DamagedSpool> {
         let own = self.own();
         let why = DamagedSpool { cluster: own.name.clone() };
@@ -90,7 +90,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     }
 }
 
-/// The oldest commit of what was refused, in microseconds since 1970; 0 if it is not known.
+/// The oldest commit of refused work, in microseconds since 1970; 0 if unknown.
 fn refused_since(deferred: &Deferred, deliveries: &[Arc<Delivery>]) -> u64 {
     let keys = deferred.keys.iter().map(|(seq, _)| *seq);
     let seqs = keys.chain(deferred.flushes.iter().map(|(seq, _)| *seq));
@@ -101,7 +101,7 @@ fn refused_since(deferred: &Deferred, deliveries: &[Arc<Delivery>]) -> u64 {
     refused.fold(0, |oldest, delivery| older(oldest, delivery.committed_us))
 }
 
-/// The deliveries that stand for what was refused.
+/// The deliveries that replace refused work.
 fn left(deferred: Deferred, committed_us: u64) -> Vec<Arc<Delivery>> {
     let read_at = Instant::now();
     let left = |work| Arc::new(Delivery { seq: 0, work, committed_us, read_at, is_seen: false });

@@ -1,5 +1,5 @@
-//! Deliveries to a cluster that is away for long, and then refuses single keys: with a disk that is
-//! smaller than what waits, and without one.
+//! Deliveries to a cluster that is unavailable for long and then refuses single keys: with a disk
+//! smaller than the queue, and without a disk.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -14,11 +14,11 @@ use crate::disk_queue::SpoolFolder;
 use crate::monitor::Monitor;
 use crate::stats::Stats;
 
-/// A router that is there or not, and refuses what a test says.
+/// A router that may be down and that refuses as a test requires.
 #[derive(Default)]
 struct Router {
     is_there: AtomicBool,
-    /// Keys that begin with `bad` are refused.
+    /// Keys that start with `bad` are refused.
     refuses_bad: AtomicBool,
     deleted: parking_lot::Mutex<Vec<String>>,
 }
@@ -37,7 +37,7 @@ impl Network for Arc<Router> {
             let mut line = String::new();
             while stream.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
                 let answer = router.answer(&line);
-                // Nobody listens at the end.
+                // At the end, no peer reads.
                 let _: io::Result<()> = stream.write_all(answer.as_bytes()).await;
                 let _: io::Result<()> = stream.flush().await;
                 line.clear();
@@ -63,12 +63,12 @@ impl Router {
     }
 }
 
-/// A cluster's task, and what is pushed to it.
+/// A cluster's task and its deliveries.
 struct Rig {
     router: Arc<Router>,
     stats: Arc<Stats>,
     acked: tokio::sync::watch::Receiver<u64>,
-    /// Deliveries that found room.
+    /// Deliveries that fit.
     pushed: Arc<AtomicU64>,
     tasks: Vec<JoinHandle<()>>,
     _folder: TempDir,
@@ -83,7 +83,7 @@ impl Drop for Rig {
 const WINDOW: u64 = 100;
 
 impl Rig {
-    /// Pushes this number of deliveries of one key each, of which the first ones are bad.
+    /// Pushes this number of deliveries of one key each, of which the first are bad.
     fn start(spool_bytes_max: u64, count: u64, bad: u64) -> Self {
         let router = Arc::new(Router::default());
         router.refuses_bad.store(true, Relaxed);
@@ -137,7 +137,7 @@ impl Rig {
         panic!("deleted {} of {count}", self.router.deleted.lock().len());
     }
 
-    /// Waits until the disk has no room, and for a minute more.
+    /// Waits until the disk is full, and for one more minute.
     async fn until_full(&self) {
         while self.own().spool_failures.load(Relaxed) == 0 {
             sleep(Duration::from_millis(100)).await;

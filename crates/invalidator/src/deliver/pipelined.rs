@@ -1,4 +1,4 @@
-//! Batches on their way to a router one behind the other, on one connection.
+//! Batches in flight to a router, one after the other, on one connection.
 //!
 //! ```text
 //!     backlog -> feed -> written, not answered (up to IN_FLIGHT groups) -> settle, in order
@@ -6,7 +6,7 @@
 //!                            +-> left is delivered one by one
 //! ```
 //!
-//! The router answers in order, and executes deletes of one key in the order in which they came.
+//! The router answers in order, and executes deletes of one key in the order of arrival.
 
 use std::collections::HashSet;
 use std::io;
@@ -28,8 +28,8 @@ use crate::monitor::Sampler;
 use crate::network::Network;
 use crate::target::Limits;
 
-/// Groups that may be written and not answered. At a round trip of 80 ms, with a thousand keys in
-/// each, that is 400,000 keys a second.
+/// Groups that may be written and unanswered. At a round trip of 80 ms, with a thousand keys in
+/// each, that is 400,000 keys per second.
 const IN_FLIGHT: usize = 32;
 
 /// Deliveries that are written together.
@@ -37,9 +37,9 @@ pub(super) struct Group {
     pub(super) deliveries: Vec<Arc<Delivery>>,
     /// Each key once, with its delivery.
     pub(super) keys: Vec<(u64, Bytes)>,
-    /// Keys a batch.
+    /// Keys per batch.
     batch_keys: usize,
-    /// The keys that are looked at before they are deleted.
+    /// The keys to read before their delete.
     sampler: Sampler,
 }
 
@@ -74,20 +74,20 @@ impl Group {
 /// A group whose batches were answered, with each answer.
 type Answered = (Group, Vec<Quiet>);
 
-/// What is left when no more groups are written.
+/// The rest when no more groups are written.
 #[derive(Default)]
 struct Left {
-    /// Those in which servers refused something, or that have a flush, and all behind them.
+    /// Groups with a refusal or a flush, and all after them.
     answered: Vec<Answered>,
-    /// Those without all of their answers.
+    /// Groups without all of their answers.
     unanswered: Vec<Group>,
     error: Option<BatchError>,
 }
 
 impl<N: Network, S: DiskQueue> Destination<N, S> {
-    /// Sends what comes from memory, until something else is to be done: a server refused, the
-    /// connection failed, a flush came, deletes are to be repeated, memory moved to the disk, or
-    /// nothing more comes.
+    /// Sends work from memory until something else must be done: a server refused, the connection
+    /// failed, a flush came, deletes must be repeated, memory moved to the disk, or no more work
+    /// comes.
     pub(super) async fn stream(&mut self) {
         if let Err(error) = self.connected().await {
             self.note_oldest(self.backlog.oldest_us());
@@ -181,8 +181,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
     }
 
-    /// Does what one batch after the other does, for a group in which something was refused, or
-    /// that has a flush.
+    /// Sends the batches one after the other, for a group with a refusal or a flush.
     async fn settle_slowly(&mut self, group: Group, answers: Vec<Quiet>) {
         if !self.is_valid() {
             return;
@@ -243,7 +242,7 @@ where
     Ok(answers)
 }
 
-/// The way to a router.
+/// The sending side of a connection to a router.
 struct Out<'a, W> {
     writer: &'a mut W,
     packer: Option<&'a mut Packer>,
@@ -259,7 +258,7 @@ impl<W: AsyncWrite + Unpin> Out<'_, W> {
     }
 }
 
-/// Writes groups until it is stopped, the connection fails, a flush comes, or nothing more does.
+/// Writes groups until it is stopped, the connection fails, a flush comes, or no more work comes.
 async fn feed<S: DiskQueue>(
     backlog: &Backlog<S>,
     limits: Limits,
@@ -280,7 +279,7 @@ async fn feed<S: DiskQueue>(
         }
         let until = Instant::now() + limits.batch_wait;
         backlog.until_waiting(limits.batch_keys, until).await;
-        // The other side is gone when it saw the connection fail.
+        // The receiver is gone when it saw the connection fail.
         let Ok(permit) = groups.reserve().await else { return };
         let deliveries = backlog.take(limits.batch_keys, limits.batch_bytes);
         if deliveries.is_empty() {

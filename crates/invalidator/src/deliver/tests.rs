@@ -1,4 +1,4 @@
-//! Deliveries to a router one of whose servers is out of reach, and to one that is far away.
+//! Deliveries to a router with an unreachable server, and to a distant router.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -10,7 +10,7 @@ use crate::disk_queue::SpoolFolder;
 use crate::monitor::Monitor;
 use crate::stats::Stats;
 
-/// A cluster behind a router, one of whose servers may be out of reach.
+/// A cluster behind a router, with a server that may be unreachable.
 #[derive(Default)]
 struct Cluster {
     is_away: AtomicBool,
@@ -19,7 +19,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Answers as a router does; a flush reaches the servers that are there.
+    /// Answers as a router does; a flush reaches the available servers.
     async fn serve(&self, stream: DuplexStream) -> io::Result<()> {
         let mut stream = BufStream::new(stream);
         let mut line = String::new();
@@ -121,7 +121,7 @@ async fn a_server_out_of_reach_keeps_a_flush_waiting_and_nothing_else() {
     running.abort();
 }
 
-/// Refuses one key, and counts how often it is asked.
+/// Refuses one key, and counts the requests for it.
 struct Strict {
     asked: Arc<AtomicU64>,
     answer: &'static str,
@@ -146,7 +146,7 @@ impl Network for Strict {
                     ["md", ..] => "HD\r\n",
                     _ => "MN\r\n",
                 };
-                // Nobody listens at the end.
+                // At the end, no peer reads.
                 let _: io::Result<()> = stream.write_all(answer.as_bytes()).await;
                 let _: io::Result<()> = stream.flush().await;
                 line.clear();
@@ -189,7 +189,7 @@ async fn a_delete_that_is_not_taken_is_told_and_seldom_sent_again() {
     }
 }
 
-/// Routers of which only the last one accepts, once it is there.
+/// Routers of which only the last accepts, once it is up.
 struct Late(Arc<Cluster>);
 
 impl Network for Late {
@@ -229,13 +229,13 @@ async fn a_cluster_without_changes_is_away_only_while_no_router_accepts() {
     running.abort();
 }
 
-/// A router far away: what is sent arrives after a while, and so does its answer.
+/// A distant router: requests arrive after a delay, and so do its answers.
 struct Far {
     trip: Duration,
     /// The delivery whose keys it refuses, and the batch after which it closes the connection.
     refuses: Option<u64>,
     closes: Option<usize>,
-    /// Keys in the order in which it deleted them, by all connections.
+    /// Keys in the order of deletion, over all connections.
     deleted: Arc<parking_lot::Mutex<Vec<String>>>,
 }
 
@@ -253,7 +253,7 @@ impl Network for Arc<Far> {
             tokio::spawn(async move {
                 while let Some((due, answer)) = answers.recv().await {
                     sleep_until(due).await;
-                    // The other side may be gone.
+                    // The peer may be gone.
                     let _: io::Result<()> = writer.write_all(answer).await;
                 }
             });
@@ -275,7 +275,7 @@ impl Network for Arc<Far> {
                 if Some(batches) == far.closes {
                     return;
                 }
-                // Nobody listens at the end.
+                // At the end, no peer reads.
                 let _ = sender.send((Instant::now() + far.trip * 2, answer));
             }
         });
@@ -283,8 +283,8 @@ impl Network for Arc<Far> {
     }
 }
 
-/// Delivers this number of batches of ten keys; answers how long it took, what was deleted, and how
-/// many keys wait for their server.
+/// Delivers this number of batches of ten keys; returns the time, the deleted keys, and the number
+/// of keys that wait for their server.
 async fn deliver_far(
     batches: u64,
     refuses: Option<u64>,

@@ -1,5 +1,5 @@
-//! Findings of repeated checks that lose no changes, and checks that could not be made, on their
-//! way to who operates the invalidator.
+//! Findings of repeated checks that lose no changes, and failed checks, for the operator of the
+//! invalidator.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::finding::Finding;
 
-/// What was found and is to be said. Clones share it.
+/// Findings to report. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Notes(Arc<Mutex<Lists>>);
 
@@ -15,14 +15,14 @@ pub(super) struct Notes(Arc<Mutex<Lists>>);
 struct Lists {
     /// The notes of the last check.
     found: Vec<String>,
-    /// Those that the check before it did not have, until they are taken.
+    /// Notes that the previous check did not have, until they are taken.
     new: Vec<String>,
     /// True after checks that could not be made.
     is_blind: bool,
 }
 
 impl Notes {
-    /// Takes in all that a check of `server` found.
+    /// Records all findings of a check of `server`.
     pub(super) fn found(&self, server: &str, findings: &[Finding]) {
         let notes = findings.iter().filter(|finding| !finding.is_fatal);
         let found: Vec<String> = notes.map(|note| note.clone().of(server).text).collect();
@@ -36,7 +36,7 @@ impl Notes {
         }
     }
 
-    /// Takes in that a check could not be made. That is said once, until one can be made.
+    /// Records that a check could not be made. That is reported once, until a check succeeds.
     pub(super) fn missed(&self, why: &str) {
         let mut lists = self.0.lock();
         if !std::mem::replace(&mut lists.is_blind, true) {

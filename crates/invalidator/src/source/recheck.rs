@@ -1,9 +1,9 @@
-//! Repeats the check of a server while its log is read: what it found at the start may change.
+//! Repeats the check of a server while its log is read, because its result may change.
 //!
-//! A finding is a gap, since changes may be missing from the log since the last good check; and so
-//! is the first good check after it. What the log told of a table by itself is none a second time.
-//! A check that the server refuses is a finding: without it nobody knows what the log lacks. One
-//! without an answer may have one soon, so it is a note, and the last good check grows old.
+//! A finding is a gap, because the log may lack changes since the last good check; so is the first
+//! good check after it. A table's change that the log itself reports is no second gap. A check that
+//! the server refuses is a finding, because the log's losses are then unknown. A check without an
+//! answer may succeed soon, so it is a note, and the last good check ages.
 //!
 //! Relaxed is enough for the one atomic: the notification after it orders it.
 
@@ -22,18 +22,18 @@ use crate::finding::Finding;
 use crate::last_check::LastCheck;
 use crate::source::notes::Notes;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) findings: Vec<Finding>,
-    /// What the tables are made of. Something that is gone or another one was changed by a
-    /// statement that the log does not have; something new is harmless.
+    /// The parts of the tables. A removed or replaced part was changed by a statement that the log
+    /// does not have; a new part is harmless.
     pub(super) parts: BTreeMap<String, String>,
-    /// The room of the log, where it has a limit.
+    /// The space of the log, if it has a limit.
     pub(super) room: Option<LogRoom>,
 }
 
-/// The value of a part whose changes the log tells by itself.
+/// The value of a part whose changes the log itself reports.
 pub(super) const TOLD: &str = "told";
 
 impl Checked {
@@ -42,7 +42,7 @@ impl Checked {
         self.findings.iter().find(|finding| finding.is_fatal)
     }
 
-    /// What a table has lost since an earlier check.
+    /// The parts of a table lost since an earlier check.
     pub(super) fn lost_since(&self, before: &BTreeMap<String, String>) -> Option<String> {
         let is_same = |now: &String, value: &String| now == value || now == TOLD || value == TOLD;
         let lost = before
@@ -55,7 +55,7 @@ impl Checked {
 /// The time limit for one check.
 const CHECK_MAX: Duration = Duration::from_secs(30);
 
-/// The task that checks again and again.
+/// The task that repeats checks.
 #[derive(Debug)]
 pub(super) struct Recheck {
     task: JoinHandle<()>,
@@ -68,8 +68,8 @@ pub(super) struct Recheck {
 }
 
 impl Recheck {
-    /// Checks at this interval, and when it is asked to. The first check, which opened the log, has
-    /// just been good; `parts` are what it found, and `notes` take checks that cannot be made.
+    /// Checks at this interval, and on request. The first check, which opened the log, has just
+    /// succeeded; `parts` are its result, and `notes` receive failed checks.
     pub(super) fn start<F, A>(
         every: Duration,
         parts: BTreeMap<String, String>,
@@ -108,7 +108,7 @@ impl Recheck {
                         told_seen.fetch_or(is_told, Relaxed);
                         Some(state.refused(&why))
                     }
-                    // A server that is away ends the log's connection, too.
+                    // An unavailable server ends the log's connection, too.
                     Err(error) => {
                         notes.missed(&error.to_string());
                         told_seen.fetch_or(is_told, Relaxed);
@@ -131,12 +131,12 @@ impl Recheck {
         *self.last.lock()
     }
 
-    /// The room of the log at the last check.
+    /// The space of the log at the last check.
     pub(super) fn room(&self) -> Option<LogRoom> {
         *self.room.lock()
     }
 
-    /// What the tables were made of at the last check whose gap was taken.
+    /// The parts of the tables at the last check whose gap was taken.
     pub(super) fn parts(&self) -> BTreeMap<String, String> {
         self.parts.lock().clone()
     }
@@ -146,8 +146,8 @@ impl Recheck {
         self.wanted.notify_one();
     }
 
-    /// The log told that tables are not what they were: the next check finds them so, and only that
-    /// is no gap.
+    /// The log reported that tables changed: the next check finds this, and only this change is no
+    /// gap.
     pub(super) fn told(&self) {
         self.was_told.store(true, Relaxed);
         self.ask();
@@ -176,14 +176,14 @@ async fn made(
     timeout(CHECK_MAX, check).await.unwrap_or_else(late)
 }
 
-/// What is known from one check to the next.
+/// The state between checks.
 struct State {
     parts: BTreeMap<String, String>,
     has_failed: bool,
 }
 
 impl State {
-    /// Why changes may be missing from the log since the last check.
+    /// The reason why the log may lack changes since the last check.
     fn judge(&mut self, checked: Checked, is_told: bool) -> Option<String> {
         let found = checked.fatal().map(|finding| finding.text.clone());
         let lost = checked.lost_since(&self.parts).filter(|_| !is_told);
@@ -195,7 +195,7 @@ impl State {
         found.or(lost)
     }
 
-    /// The same of a check that cannot be made. The next one compares with the last that was.
+    /// The same for a check that cannot be made. The next compares with the last successful one.
     fn refused(&mut self, why: &str) -> String {
         self.has_failed = true;
         format!("cannot check the log for missing changes: {why}")
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(state.judge(checked(None, &[("table t", "2")]), true), None);
         assert_eq!(state.judge(checked(None, &[("table t", "2")]), false), None);
         assert!(state.judge(checked(Some("gone"), &[]), true).is_some());
-        // From now on the log tells it always.
+        // From now on, the log always reports it.
         let mut state = State { parts: BTreeMap::new(), has_failed: false };
         assert_eq!(state.judge(checked(None, &[("file", "1")]), false), None);
         assert_eq!(state.judge(checked(None, &[("file", TOLD)]), false), None);
@@ -292,7 +292,7 @@ mod tests {
         let recheck = Recheck::start(every, BTreeMap::new(), notes.clone(), check);
         let mut said = Vec::new();
         for (secs, age) in [(59, 59), (40, 99), (60, 159), (60, 9), (60, 69)] {
-            // Time passes in steps, as the task's own waits end.
+            // Time passes in steps, as the task's waits end.
             for _ in 0..secs {
                 sleep(Duration::from_secs(1)).await;
             }

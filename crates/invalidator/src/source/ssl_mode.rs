@@ -12,7 +12,7 @@ use tokio_rustls::rustls;
 pub enum SslMode {
     /// Never TLS.
     Disable,
-    /// TLS if the server has it. Somebody on the path can prevent it.
+    /// TLS if the server supports it. An attacker on the path can prevent it.
     Prefer,
     /// TLS with any certificate.
     Require,
@@ -23,8 +23,8 @@ pub enum SslMode {
 }
 
 impl SslMode {
-    /// The mode for a server at `host`: the one that is wanted; else the server's certificate is
-    /// verified, unless the connection stays on this host, which is as `nearby` says.
+    /// The mode for a server at `host`: the configured one; by default the server's certificate is
+    /// verified, unless the connection stays on this host, according to `nearby`.
     pub(super) fn of(wanted: Option<Self>, host: &str, nearby: Self) -> Self {
         let is_nearby =
             host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());

@@ -10,14 +10,14 @@ use crate::change_source::SourceError;
 /// The time limit for asking one server.
 const ASK_MAX: Duration = Duration::from_secs(2);
 
-/// A session at one server, whose end releases its lock. A server that hears nothing from it for
-/// [`Self::SILENCE_MAX`] ends it.
+/// A session at one server, whose end releases its lock. The server ends a session that is silent
+/// for [`Self::SILENCE_MAX`].
 pub trait LockSession: Send + Sized + 'static {
-    /// The database, and the login there.
+    /// The database and its login.
     type Settings: Clone + Send + Sync + 'static;
 
-    /// The time without a word after which a server ends a session, in seconds. It bounds the time
-    /// of a takeover when a host is gone.
+    /// The silence after which a server ends a session, in seconds. It bounds the time of a
+    /// takeover after the loss of a host.
     const SILENCE_MAX: u32 = 3;
 
     /// Connects to a server.
@@ -31,8 +31,7 @@ pub trait LockSession: Send + Sized + 'static {
         group: &str,
     ) -> impl Future<Output = Result<Self, SourceError>> + Send;
 
-    /// Takes the lock if it is free; true when this session has it, whether it had it before or
-    /// not.
+    /// Takes the lock if it is free; true when this session holds it, newly or already.
     ///
     /// # Errors
     ///
@@ -40,7 +39,7 @@ pub trait LockSession: Send + Sized + 'static {
     fn take(&mut self) -> impl Future<Output = Result<bool, SourceError>> + Send;
 }
 
-/// The lock, held at every server that can be reached.
+/// The lock, held at every reachable server.
 #[derive(Debug)]
 pub struct GroupLock<S: LockSession> {
     settings: S::Settings,
@@ -49,19 +48,19 @@ pub struct GroupLock<S: LockSession> {
 }
 
 impl<S: LockSession> GroupLock<S> {
-    /// A lock of `group` that nobody has asked for.
+    /// A lock of `group` that was not requested yet.
     #[must_use]
     pub fn new(settings: S::Settings, servers: &[String], group: &str) -> Self {
         let servers = servers.iter().map(|server| (server.clone(), None)).collect();
         Self { settings, servers, group: group.to_owned() }
     }
 
-    /// Takes the lock, or makes sure that it is held. True when every server that could be asked
-    /// gave it, false when another has it at one of them; then nothing is held.
+    /// Takes the lock, or verifies that it is held. True if every server that could be asked
+    /// granted it; false if another holds it at one of them, and then nothing is held.
     ///
     /// # Errors
     ///
-    /// When no server could be asked; [`SourceError::Wrong`] when one refuses for good.
+    /// When no server could be asked; [`SourceError::Wrong`] when one refuses permanently.
     pub async fn hold(&mut self) -> Result<bool, SourceError> {
         let mut asked = JoinSet::new();
         for (at, (server, session)) in self.servers.iter_mut().enumerate() {
@@ -81,7 +80,7 @@ impl<S: LockSession> GroupLock<S> {
                     self.servers[at].1 = Some(session);
                     has_it = true;
                 }
-                // The session is kept for the next question.
+                // The session is kept for the next request.
                 Ok((at, Ok((session, false)))) => {
                     self.servers[at].1 = Some(session);
                     is_taken = true;
@@ -91,7 +90,7 @@ impl<S: LockSession> GroupLock<S> {
             }
         }
         if is_taken && has_it {
-            // Another holds it at one server: what is held at the others would keep both waiting.
+            // Another holds it at one server: locks held at the others would keep both waiting.
             self.servers.iter_mut().for_each(|(_, session)| *session = None);
         }
         match failed {
@@ -103,7 +102,7 @@ impl<S: LockSession> GroupLock<S> {
     }
 }
 
-/// Asks for the lock in a session, which is opened if there is none.
+/// Requests the lock in a session, which is opened if there is none.
 async fn take<S: LockSession>(
     session: Option<S>,
     settings: &S::Settings,
@@ -118,7 +117,7 @@ async fn take<S: LockSession>(
     Ok((session, has_it))
 }
 
-/// Of two failures the one that a retry does not mend.
+/// Of two failures, the one that a retry does not fix.
 fn worse(one: Option<SourceError>, other: SourceError) -> SourceError {
     match one {
         Some(one @ SourceError::Wrong(_)) => one,
@@ -135,7 +134,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Servers: whether each can be reached, and which session has its lock.
+    /// Servers: whether each is reachable, and which session holds its lock.
     #[derive(Debug, Default)]
     pub(in crate::standby) struct Servers {
         away: Vec<String>,
@@ -144,7 +143,7 @@ pub(super) mod tests {
     }
 
     impl Servers {
-        /// Both end, and with them their sessions.
+        /// Both end, together with their sessions.
         pub(in crate::standby) fn crash(&mut self) {
             self.away = NAMES.map(str::to_owned).into();
             self.holders.clear();

@@ -5,12 +5,12 @@
 //!        ^ the worker's position, by its status port, into the own checkpoint
 //! ```
 //!
-//! The lock says who works. Nothing depends on there being one worker alone: a delete is right at
-//! any moment after its commit, so two that work at the same time cost a miss, and none at all
-//! would cost old values. That is why a worker whose lock's session breaks goes on until it sees
-//! that another one has the lock (decision 105).
+//! The lock decides who works. Correctness does not depend on a single worker: a delete is right at
+//! any moment after its commit, so two workers at the same time cost a miss, but no worker would
+//! leave old values. That is why a worker whose lock session breaks continues until it sees that
+//! another one has the lock (decision 105).
 //!
-//! The atomics here are facts for `stats`. Relaxed is enough: no other data depends on them.
+//! The atomics here are values for `stats`. Relaxed is enough: no other data depends on them.
 
 mod lock;
 mod peer;
@@ -28,20 +28,20 @@ use crate::stats::Stats;
 
 pub use lock::{GroupLock, LockSession};
 
-/// The pause between two attempts to take the lock, or two looks at whether it is still held.
+/// The pause between two attempts to take the lock, or two checks that it is still held.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Up to so much longer, so that two that hinder each other do not do so again.
+/// The maximum random addition, so that two that hinder each other do not do so again.
 const LOOK_LATER: u64 = 200;
 
-/// The pause of a worker that could not look: when the database is back it asks before the others
-/// do, so a restart of the database alone hands nothing over.
+/// The pause of a worker that could not check: it asks before the others when the database is back,
+/// so a restart of only the database hands nothing over.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The interval between two questions for the worker's position.
+/// The interval between two queries for the worker's position.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// The time for which a worker that ends because the log lacked changes says so to the others.
+/// The time for which a worker that ends because the log lacked changes reports that to the others.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// The group of an invalidator.
@@ -57,7 +57,7 @@ pub struct Group {
 pub(crate) struct Member<S: LockSession, K> {
     pub(crate) group: Group,
     pub(crate) lock: GroupLock<S>,
-    /// The source's name, which the checkpoint is of.
+    /// The source's name, which the checkpoint records.
     pub(crate) source: String,
     pub(crate) keep: Arc<K>,
     pub(crate) stats: Arc<Stats>,
@@ -65,12 +65,12 @@ pub(crate) struct Member<S: LockSession, K> {
 }
 
 impl<S: LockSession, K: Keep> Member<S, K> {
-    /// Waits for the lock, and meanwhile keeps the worker's position as one's own. True if another
-    /// worked before.
+    /// Waits for the lock, and in the meantime saves the worker's position as its own. True if
+    /// another worked before.
     ///
     /// # Errors
     ///
-    /// What a retry does not mend: a login that is refused, a checkpoint that cannot be written.
+    /// A fault that a retry does not fix: a refused login, a checkpoint that cannot be written.
     pub(crate) async fn wait(&mut self) -> Result<bool, WaitError> {
         let mut waited = Waited::default();
         let mut asked_at: Option<Instant> = None;
@@ -116,7 +116,7 @@ impl<S: LockSession, K: Keep> Member<S, K> {
                     (self.log)(&format!("another invalidator of group {name} has the lock"));
                     return;
                 }
-                // Old values would stay if nobody worked, so this one goes on.
+                // Old values would stay without a worker, so this one continues.
                 Err(error) => {
                     waited.refuse(&error, self.log);
                     if matches!(error, SourceError::Wrong(_)) { next_look() } else { LOOK_AGAIN }
@@ -125,12 +125,12 @@ impl<S: LockSession, K: Keep> Member<S, K> {
         }
     }
 
-    /// Lets the others see for a while that the log lacked changes, and works no more.
+    /// Reports to the others for a while that the log lacked changes, and no longer works.
     pub(crate) async fn say_lacking(&mut self) {
         self.stats.is_lacking.store(true, Relaxed);
         let end = Instant::now() + LAST_WORDS;
         while Instant::now() < end {
-            // What becomes of the lock does not matter any more.
+            // The state of the lock no longer matters.
             let _ = self.lock.hold().await;
             sleep(LOOK_EVERY).await;
         }
@@ -141,7 +141,7 @@ impl<S: LockSession, K: Keep> Member<S, K> {
             let Some(peer) = peer::ask(address).await else { continue };
             let Some(position) = peer.position.filter(|_| peer.is_working) else { continue };
             let own = checkpoint::read(self.keep.as_ref(), &self.source)?;
-            // Only a flush takes the note away.
+            // Only a flush removes the note.
             let is_lacking = peer.is_lacking || own.as_ref().is_some_and(|own| own.is_lacking);
             let kept = Kept { position, is_lacking };
             if own.as_ref() != Some(&kept) {
@@ -154,15 +154,15 @@ impl<S: LockSession, K: Keep> Member<S, K> {
     }
 }
 
-/// The pause before the next look at the lock.
+/// The pause before the next check of the lock.
 fn next_look() -> Duration {
     LOOK_EVERY + Duration::from_millis(system_now_us() % LOOK_LATER)
 }
 
-/// The reason why an invalidator does not wait any longer.
+/// The reason why an invalidator stops waiting.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    /// A fault that a retry does not mend.
+    /// A fault that a retry does not fix.
     #[error("{0}")]
     Wrong(String),
     /// The checkpoint cannot be used.
@@ -170,7 +170,7 @@ pub enum WaitError {
     Checkpoint(#[from] CheckpointError),
 }
 
-/// What was said about waiting.
+/// The messages already logged about waiting.
 #[derive(Debug, Default)]
 struct Waited {
     for_another: bool,
@@ -178,7 +178,7 @@ struct Waited {
 }
 
 impl Waited {
-    /// Says why the lock cannot be asked for, once for each reason.
+    /// Logs why the lock cannot be requested, once for each reason.
     fn refuse(&mut self, error: &SourceError, log: fn(&str)) {
         let why = error.to_string();
         if self.refused.as_ref() != Some(&why) {
@@ -195,7 +195,7 @@ mod tests {
     use super::lock::tests::{Session, World, lock};
     use super::*;
 
-    /// A checkpoint that nobody has written.
+    /// A checkpoint that was never written.
     #[derive(Debug)]
     struct Nothing;
 
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// The one that waits looks each half second.
+    /// The waiting invalidator checks each half second.
     #[tokio::test(start_paused = true)]
     async fn who_works_has_the_lock_again_as_soon_as_the_database_is_back() {
         let world = World::default();

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::status;
 
-/// What another invalidator says of itself.
+/// Another invalidator's report about itself.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) is_working: bool,
@@ -17,11 +17,10 @@ pub(super) struct Peer {
     pub(super) is_lacking: bool,
 }
 
-/// The time limit for an answer. While one that stands still is waited for, the lock is not asked
-/// for.
+/// The time limit for an answer. While waiting for a stuck invalidator, the lock is not requested.
 const ANSWER_MAX: Duration = Duration::from_millis(500);
 
-/// Asks; none if it does not answer soon.
+/// Queries a peer; none if it does not answer soon.
 pub(super) async fn ask(address: &str) -> Option<Peer> {
     let answered = timeout(ANSWER_MAX, status::ask(address)).await;
     answered.ok()?.ok().map(|text| parse(&text))

@@ -4,7 +4,7 @@
 //! A run commits transactions, fills caches as readers do, and breaks things: the log's connection,
 //! the log itself (a gap), connections to caches, single answers, the disk; and it kills the
 //! invalidator and starts it from its checkpoint. When all is quiet, no cache holds another value
-//! than the database. `RUNS` is how many are made, `SEED` the first one's seed.
+//! than the database. `RUNS` is the number of runs, `SEED` the first one's seed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
@@ -111,6 +111,6 @@ fn nothing_is_lost_whatever_fails() {
         queued += runtime.block_on(run(seed));
     }
     println!("{runs} runs from seed {first}, {queued} records on disk_queues");
-    // A run with a cluster away for long puts dozens there; every run draws that several times.
+    // A run with a cluster down for long puts dozens there; every run draws that several times.
     assert!(runs < 100 || queued > runs, "disk_queues were hardly used: {queued} records");
 }

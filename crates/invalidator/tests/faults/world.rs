@@ -1,4 +1,4 @@
-//! A database's log, caches behind a network, and a disk, all of which fail when the dice say so.
+//! A database's log, caches behind a network, and a disk, all of which fail at random.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -34,9 +34,9 @@ pub(crate) struct Truth {
 
 #[derive(Default)]
 struct State {
-    /// The log: each transaction's keys, and whether it is there to be understood.
+    /// The log: each transaction's keys, and whether it is readable.
     log: Vec<Logged>,
-    /// The rows that other sessions see, a moment after the log has the commit.
+    /// The rows that other sessions see, shortly after the log has the commit.
     visible: HashMap<u64, u64>,
     /// The number of transactions that they see.
     seen: u64,
@@ -45,11 +45,11 @@ struct State {
     /// The next cas unique.
     cas: u64,
     disk: Option<Vec<u8>>,
-    /// Of each cluster: number, work (none if it was lost) and commit, the oldest first; and how
-    /// many were ever kept.
+    /// For each cluster: number, work (none if it was lost) and commit, oldest first; and the total
+    /// number stored.
     disk_queues: Vec<VecDeque<(u64, Option<Work>, u64)>>,
     queued: u64,
-    /// Clusters that nobody reaches.
+    /// Unreachable clusters.
     away: [bool; CLUSTERS],
     /// Log positions below this are gone.
     purged: u64,
@@ -76,7 +76,7 @@ impl Truth {
         self.dice.lock().unwrap().u64(..bound)
     }
 
-    /// True once in `n` times, and never when it is calm.
+    /// True once in `n` times, and never after `calm`.
     fn fails(&self, n: u64) -> bool {
         !self.is_calm.load(Ordering::Relaxed) && self.below(n) == 0
     }
@@ -86,7 +86,7 @@ impl Truth {
         self.state.lock().unwrap().queued
     }
 
-    /// From now on nothing fails.
+    /// Stops all failures.
     pub(crate) fn calm(&self) {
         self.state.lock().unwrap().away = [false; CLUSTERS];
         self.is_calm.store(true, Ordering::Relaxed);
@@ -115,7 +115,7 @@ impl Truth {
     }
 }
 
-/// Commits transactions, and fills caches with what readers see.
+/// Commits transactions, and fills caches with the values that readers see.
 pub(crate) async fn change(truth: Arc<Truth>) {
     for version in 1..=TRANSACTIONS as u64 {
         let keys: Vec<u64> = (0..=truth.below(3)).map(|_| truth.below(KEYS)).collect();
@@ -141,13 +141,13 @@ pub(crate) async fn change(truth: Arc<Truth>) {
                     let Some(value) = state.visible.get(&key).copied() else { continue };
                     state.cas += 1;
                     let cas = state.cas;
-                    // As `add`: what is cached stays.
+                    // Like `add`: a cached value stays.
                     state.caches[cluster].entry(format!("k{key}")).or_insert((value, cas));
                 }
             }
         };
-        // A reader may still see the old row: for longer than deletes are repeated after, where the
-        // database tells.
+        // A reader may still see the old row, for longer than the repeat delay if the database
+        // reports visibility.
         let is_long = truth.tells && truth.fails(20);
         sleep(Duration::from_millis(truth.below(if is_long { 400 } else { 10 }))).await;
         fill();
@@ -272,7 +272,7 @@ impl VisibilityProbe for Session {
     }
 }
 
-/// A disk that forgets nothing that it said was written, and sometimes refuses.
+/// A disk that loses nothing it reported as written, and sometimes refuses.
 pub(crate) struct Disk(pub(crate) Arc<Truth>);
 
 impl Keep for Disk {
@@ -295,8 +295,7 @@ impl Keep for Disk {
 }
 
 /// A cluster's place on that disk. It takes time, so an invalidator can be killed before and after;
-/// it is small, refuses sometimes with a part kept, and once in a while loses a record and knows
-/// it.
+/// it is small, sometimes refuses with a part stored, and occasionally loses a record and knows it.
 pub(crate) struct SmallQueue(pub(crate) Arc<Truth>, pub(crate) usize);
 
 const QUEUE_RECORDS: usize = 60;
@@ -395,7 +394,7 @@ impl Network for Net {
         }
         let truth = Arc::clone(&self.0);
         tokio::spawn(async move {
-            // A connection that ends is what is being tested.
+            // An ending connection is part of the test.
             let _ = serve(&truth, cluster, theirs).await;
         });
         Ok(ours)
@@ -423,7 +422,7 @@ async fn serve(truth: &Truth, cluster: usize, stream: DuplexStream) -> io::Resul
             match words[..] {
                 ["mn"] => "MN\r\n".to_owned(),
                 ["flush_all"] if truth.fails(10) => {
-                    // One server is out of reach, and may keep its items.
+                    // One server is unreachable, and may keep its items.
                     if truth.below(2) == 0 {
                         cache.clear();
                     }
@@ -449,7 +448,7 @@ async fn serve(truth: &Truth, cluster: usize, stream: DuplexStream) -> io::Resul
             }
         };
         stream.write_all(answer.as_bytes()).await?;
-        // Answers leave when the question ends, as in a real server's turn.
+        // Answers leave when the request ends, as in a real server.
         if ["mn", "flush_all", "flush_prefix"].contains(&words[0]) {
             stream.flush().await?;
             if truth.fails(100) {

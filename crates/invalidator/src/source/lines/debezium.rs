@@ -7,9 +7,9 @@
 //!                                            as `kcat -J` writes it, with key and event as text
 //! ```
 //!
-//! An event does not tell everything, and the rest is not guessed. An old row may have its primary
-//! key alone, with other columns empty; a date or a decimal looks like a number or a text where the
-//! schema is left out. [`OldRows`] and [`Schemas`] are what the operator says of both.
+//! An event is incomplete, and the rest is not guessed. An old row may have only its primary key,
+//! with other columns empty; a date or a decimal looks like a number or a text without the schema.
+//! The operator describes both with [`OldRows`] and [`Schemas`].
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ use serde_json::{Map, Value};
 use super::{Debezium, Places, Read, Tables, own, value};
 use crate::source::mysql;
 
-/// The columns of old rows that are what the database had.
+/// The columns of old rows that have the database's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OldRows {
-    /// Those of the message's key.
+    /// The columns of the message's key.
     #[default]
     Key,
     /// All: `REPLICA IDENTITY FULL`, `binlog_row_image=FULL`.
@@ -38,10 +38,10 @@ pub enum OldRows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schemas {
-    /// They come with each event. An event without them is a gap.
+    /// They are in each event. An event without them is a gap.
     #[default]
     Required,
-    /// They do not come, and no column of a template needs them: all are integers and texts.
+    /// They are absent, and no column of a template needs them: all are integers and texts.
     None,
 }
 
@@ -50,7 +50,7 @@ pub enum Schemas {
 struct Message {
     /// The columns of the key.
     key: Map<String, Value>,
-    /// None of a tombstone, which follows a delete.
+    /// None for a tombstone, which follows a delete.
     event: Option<Map<String, Value>>,
     /// The schema of the event.
     schema: Option<Value>,
@@ -59,7 +59,7 @@ struct Message {
     missing: Option<String>,
 }
 
-/// Reads a line; `before` is the last place that was read.
+/// Reads a line; `before` is the last place read.
 pub(super) fn read(
     line: Value,
     settings: Debezium,
@@ -84,7 +84,7 @@ pub(super) fn read(
     Ok(read)
 }
 
-/// The event and key of a line, whatever they are wrapped in.
+/// The event and key of a line, in any wrapping.
 fn unwrap(line: Value, settings: Debezium, before: &Places) -> Result<Message, String> {
     let Value::Object(mut line) = line else { return Err("no object".to_owned()) };
     let mut message = Message::default();
@@ -125,7 +125,7 @@ fn unwrap(line: Value, settings: Debezium, before: &Places) -> Result<Message, S
 /// An object, and its schema.
 type Inside = (Option<Map<String, Value>>, Option<Value>);
 
-/// An object that may be written as text, and may come with a schema; none for null.
+/// An object that may be written as text, and may have a schema; none for null.
 fn inside(value: Value) -> Result<Option<Inside>, String> {
     let value = match value {
         Value::String(text) => serde_json::from_str(&text).map_err(|error| error.to_string())?,
@@ -160,7 +160,7 @@ fn place(event: &Map<String, Value>) -> Option<String> {
     ["lsn", "scn", "change_lsn", "ts_us", "ts_ms"].into_iter().find_map(text)
 }
 
-/// What an event says of rows, statements and messages.
+/// The rows, statements and messages of an event.
 fn changes(
     mut event: Map<String, Value>,
     message: &Message,
@@ -199,7 +199,7 @@ fn changes(
                 true => (column.clone(), cell.clone()),
                 false => (column.clone(), Cell::Absent),
             };
-            // An update never changes the key: that is a delete and an insert.
+            // An update never changes the key: Debezium sends a delete and an insert.
             let old = before.as_ref().or_else(|| after.as_ref().filter(|_| op == "u"));
             old.map(|row| row.iter().map(known).collect())
         }
@@ -247,7 +247,7 @@ fn logical(event: &Map<String, Value>) -> Result<Vec<Event>, String> {
     Ok(vec![Event::Change(Change::Message { prefix, content })])
 }
 
-/// A statement that changed tables. MariaDB's and MySQL's are decided as those of their own logs.
+/// A statement that changed tables. Those of MariaDB and MySQL are judged as in their own logs.
 fn schema_change(
     event: &Map<String, Value>,
     source: Option<&Map<String, Value>>,
@@ -268,7 +268,7 @@ fn schema_change(
         let (Some(kind), Some(id)) = (of("type"), of("id")) else {
             return Err("a change of a schema without type and table".to_owned());
         };
-        // A new table has no keys yet; of the others it is not known what became of their rows.
+        // A new table has no keys yet; for the others, the effect on their rows is unknown.
         if kind != "CREATE" {
             let id = id.replace('"', "");
             let mut parts = id.rsplit('.');
@@ -280,7 +280,7 @@ fn schema_change(
     Ok(own::emptied(names, if ddl.is_empty() { "a change of its schema" } else { &ddl }))
 }
 
-/// A row whose cells are text where the schema says that they have one.
+/// A row whose cells are text if the schema says that they have one.
 fn typed(
     row: Vec<(String, Cell)>,
     image: &str,
@@ -312,7 +312,7 @@ fn typed(
     Ok(row.into_iter().map(checked).collect())
 }
 
-/// The meanings of texts that are texts in the database, too.
+/// The meanings of texts that are also texts in the database.
 const TEXTS: [&str; 2] = ["io.debezium.data.Enum", "io.debezium.data.Uuid"];
 
 /// True for a column's type whose values applications write as the event does.

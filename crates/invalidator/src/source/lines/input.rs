@@ -1,11 +1,11 @@
-//! Lines from stdin, or from one connection at a time, and the lines that answer them.
+//! Lines from stdin, or from one connection at a time, and the answers to them.
 //!
 //! ```text
 //!     {"resume":"41"}        to a new sender: send what follows this; null at the first start
 //!     {"delivered":"57"}     everything up to here was delivered
 //! ```
 //!
-//! Answers are written by a task of their own: a sender that does not read them holds up nothing.
+//! A separate task writes answers, so a sender that does not read them delays nothing.
 
 use std::io::{self, Write as _};
 use std::net::Shutdown;
@@ -26,23 +26,23 @@ use tokio::time::timeout;
 use super::{LINE_BYTES_MAX, Places};
 use crate::change_source::SourceError;
 
-/// The time after which a wait for a line is interrupted to say that the sender is still there.
+/// The time after which a wait for a line is interrupted to report that the sender is still there.
 const QUIET: Duration = Duration::from_secs(1);
 
 type Reader = Box<dyn AsyncBufRead + Send + Unpin>;
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line without its end.
     Whole(Vec<u8>),
-    /// A line longer than [`LINE_BYTES_MAX`], which was passed over.
+    /// A line longer than [`LINE_BYTES_MAX`], which was skipped.
     TooLong,
     /// Nothing came for a while.
     Nothing,
 }
 
-/// The input and its present sender.
+/// The input and its current sender.
 pub(super) struct Input {
     listener: Option<Listener>,
     sender: Sender,
@@ -62,9 +62,9 @@ enum Listener {
 
 struct Sender {
     reader: Reader,
-    /// The line that was begun.
+    /// The start of an unfinished line.
     line: Vec<u8>,
-    /// True while the rest of a line is passed over.
+    /// True while the rest of a line is skipped.
     is_too_long: bool,
     answers: watch::Sender<String>,
     writing: JoinHandle<()>,
@@ -95,7 +95,7 @@ fn resume(places: &Places) -> String {
     format!("{}\n", json!({ "resume": place }))
 }
 
-/// Writes the first answer, and then the newest whenever there is one.
+/// Writes the first answer, and then the newest one whenever it changes.
 async fn write(
     mut writer: impl AsyncWrite + Send + Unpin,
     mut answer: String,
@@ -107,7 +107,7 @@ async fn write(
             writer.flush().await
         };
         if written.await.is_err() {
-            // A sender that is gone is noticed where its lines are read.
+            // A lost sender is noticed where its lines are read.
             return;
         }
         if answers.changed().await.is_err() {
@@ -117,7 +117,7 @@ async fn write(
     }
 }
 
-/// A place as a sender reads it: the text that it gave, or an object where the input has parts.
+/// A place as a sender reads it: the text that it sent, or an object if the input has parts.
 fn told(places: &Places) -> Value {
     match places.get("") {
         Some(place) if places.len() == 1 => json!(place),
@@ -147,7 +147,7 @@ impl Input {
         Ok(Self { listener, sender })
     }
 
-    /// Waits for the next sender, which begins after `places`.
+    /// Waits for the next sender, which starts after `places`.
     pub(super) async fn next_sender(&mut self, places: &Places) -> Result<(), SourceError> {
         let Some(listener) = &self.listener else {
             return Err(SourceError::Wrong("stdin cannot be read again".to_owned()));
@@ -178,16 +178,16 @@ impl Input {
         }
     }
 
-    /// Lets the sender know how far was delivered.
+    /// Reports the delivered position to the sender.
     pub(super) fn confirm(&self, places: &Places) {
         self.sender.answers.send_replace(format!("{}\n", json!({ "delivered": told(places) })));
     }
 }
 
-/// Stdin and stdout as a sender. Neither can be waited for by the runtime, whatever it is, so a
-/// thread for each passes its bytes on.
+/// Stdin and stdout as a sender. The runtime can wait for neither, whatever they are, so a thread
+/// for each copies the bytes.
 fn standard(places: &Places) -> io::Result<Sender> {
-    // Before anything can replace it, or end the process.
+    // This comes before anything can replace or end the process.
     let mut stdout = io::stdout();
     stdout.write_all(resume(places).as_bytes())?;
     stdout.flush()?;
@@ -195,12 +195,12 @@ fn standard(places: &Places) -> io::Result<Sender> {
     ours.set_nonblocking(true)?;
     let (mut lines, mut answers) = (theirs.try_clone()?, theirs);
     thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-        // What fails looks as the end does: of a part of a line it is said.
+        // A failure looks like the end: a partial line is reported.
         let _ = io::copy(&mut io::stdin().lock(), &mut lines);
         let _ = lines.shutdown(Shutdown::Write);
     })?;
     thread::Builder::new().name("stdout".to_owned()).spawn(move || {
-        // Answers are for who reads them.
+        // A sender may ignore the answers.
         let _ = io::copy(&mut answers, &mut stdout);
     })?;
     let (reader, writer) = tokio::net::UnixStream::from_std(ours)?.into_split();
@@ -228,8 +228,7 @@ async fn read(sender: &mut Sender) -> io::Result<Option<Line>> {
     }
 }
 
-/// Listens at an address, or at a path. A socket that is there and that nobody listens at is
-/// replaced.
+/// Listens at an address, or at a path. An existing socket without a listener is replaced.
 async fn bind(address: &str) -> io::Result<Listener> {
     if !address.starts_with('/') {
         return Ok(Listener::Tcp(TcpListener::bind(address).await?));

@@ -1,13 +1,13 @@
-//! Changes that another program sends, one JSON object a line: in our own form, or as Debezium
-//! writes them.
+//! Changes that another program sends, one JSON object per line: in holdall's own form, or as
+//! Debezium writes them.
 //!
 //! ```text
 //!     stdin, or a connection -> Input (lines) -> own::read or Debezium (events)
 //!     the sender             <- what was delivered, as lines
 //! ```
 //!
-//! Each line is a committed change. There is no session to ask who sees it, so every delete is sent
-//! twice. A line that cannot be read is a gap.
+//! Each line is a committed change. There is no session that reports its visibility, so every
+//! delete is sent twice. An unreadable line is a gap.
 
 mod debezium;
 mod input;
@@ -31,25 +31,25 @@ pub struct Settings {
     /// An address (`127.0.0.1:9100`) or the path of a unix socket to listen at; stdin if it is
     /// `None`.
     pub listen: Option<String>,
-    /// Debezium's form, with what its events cannot tell; our own if it is `None`.
+    /// Debezium's form, with facts that its events lack; holdall's own if it is `None`.
     pub debezium: Option<Debezium>,
 }
 
-/// Facts that the events of Debezium do not tell of themselves.
+/// Facts that Debezium's events lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Debezium {
     /// The columns that old rows have.
     pub old_rows: OldRows,
     /// The types of columns in events.
     pub schemas: Schemas,
-    /// True where a topic's offsets leave numbers out, as those of transactions do.
+    /// True if a topic's offsets skip numbers, as those of transactions do.
     pub has_holes: bool,
 }
 
 /// The longest line that is read, in bytes.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// A place in the input: of each part of it, the last position.
+/// A place in the input: the last position of each part.
 pub type Places = BTreeMap<String, String>;
 
 /// The lines of another program.
@@ -64,17 +64,17 @@ pub struct LinesSource {
 #[derive(Debug)]
 struct Reader {
     debezium: Option<Debezium>,
-    /// The last place that was read.
+    /// The last place read.
     places: Places,
     tables: Tables,
     pending: VecDeque<Event>,
 }
 
-/// One description of each table, while its columns stay the same.
+/// One description per table, while its columns stay the same.
 #[derive(Debug, Default)]
 struct Tables(HashMap<String, Arc<Table>>);
 
-/// Tables that are remembered.
+/// Maximum number of tables remembered.
 const TABLES_MAX: usize = 4096;
 
 impl Tables {
@@ -108,7 +108,7 @@ struct Read {
     events: Vec<Event>,
     /// The parts of the place that the line moves.
     places: Places,
-    /// Commit time, in microseconds since 1970; 0 if it is not known.
+    /// Commit time, in microseconds since 1970; 0 if unknown.
     committed_us: u64,
 }
 
@@ -196,7 +196,7 @@ impl ChangeSource for LinesSource {
     }
 }
 
-/// Nobody can be asked whether others see a change.
+/// The visibility of a change cannot be queried.
 #[derive(Debug)]
 pub struct Blind;
 

@@ -1,4 +1,4 @@
-//! Our own form of a line.
+//! holdall's own form of a line.
 //!
 //! ```text
 //!     {"keys": ["user:7"], "position": "41"}
@@ -17,7 +17,7 @@ use super::{Places, Read, Tables, value};
 
 use std::sync::Arc;
 
-/// A line as written. Null differs from what is not there.
+/// A line as written. Null differs from an absent value.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {

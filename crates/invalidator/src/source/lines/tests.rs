@@ -1,4 +1,4 @@
-//! Lines, and the keys or the gap that come of each.
+//! Lines, and the resulting keys or gap.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use changes::template::Template;
 
 use super::*;
 
-/// The keys of each line's commit, or the beginning of its gap.
+/// The keys of each line's commit, or the start of its gap.
 struct World {
     reader: Reader,
     assembler: Assembler,
@@ -30,7 +30,7 @@ impl World {
         Self { reader: source.reader, assembler }
     }
 
-    /// Keys behind one another; `gap: ` and why for each gap.
+    /// Keys one after the other; `gap: ` and the reason for each gap.
     fn say(&mut self, line: &str) -> String {
         self.reader.line(line.as_bytes());
         let mut said = Vec::new();

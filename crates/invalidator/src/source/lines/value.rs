@@ -9,7 +9,7 @@ pub(super) fn row(object: Map<String, Value>) -> Vec<(String, Cell)> {
     object.into_iter().map(|(column, value)| (column, cell(value))).collect()
 }
 
-/// Strings and integers have one text. Fractions, truth values and what has parts do not.
+/// Strings and integers have one text. Fractions, booleans and composite values do not.
 fn cell(value: Value) -> Cell {
     match value {
         Value::Null => Cell::Null,

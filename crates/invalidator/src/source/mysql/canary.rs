@@ -6,18 +6,18 @@ use super::Settings;
 use super::server::Server;
 use crate::change_source::{CanaryWriter, SourceError};
 
-/// A session at the server that takes writes.
+/// A session at the server that accepts writes.
 #[derive(Debug)]
 pub struct MysqlCanary {
     settings: Settings,
     rule: CanaryRule,
-    /// True when keys are read from comments, which a log of statements carries alone.
+    /// True when keys are read from comments, which only a log of statements contains.
     has_comments: bool,
     server: Option<Server>,
 }
 
 impl MysqlCanary {
-    /// A writer of the row of `rule`, at the first of the servers of `settings`.
+    /// A writer of the row of `rule`, at the first server of `settings`.
     #[must_use]
     pub const fn new(settings: Settings, rule: CanaryRule, has_comments: bool) -> Self {
         Self { settings, rule, has_comments, server: None }

@@ -1,9 +1,9 @@
 //! Decompresses MariaDB's compressed events (`log_bin_compress=1`) into plain ones.
 //!
-//! `mysql_common` knows none of their types and answers "no data", as it does for harmless events.
-//! Layout, from MariaDB's `log_event.h`: the plain event's fixed part, then one byte (0x80,
-//! algorithm in bits 4-6, count of length bytes in bits 0-2), the length of the plain rest (big
-//! endian), and the rest as a zlib stream.
+//! `mysql_common` knows none of their types and returns "no data", as for harmless events. Layout,
+//! from MariaDB's `log_event.h`: the plain event's fixed part, then one byte (0x80, algorithm in
+//! bits 4-6, count of length bytes in bits 0-2), the length of the plain rest (big endian), and the
+//! rest as a zlib stream.
 
 use std::io::{self, Read as _};
 
@@ -72,7 +72,7 @@ fn fixed_length(data: &[u8], fixed: &Fixed) -> Option<usize> {
     (length <= data.len()).then_some(length)
 }
 
-/// A length-encoded number, and how many bytes it takes.
+/// A length-encoded number, and its size in bytes.
 fn length_encoded(data: &[u8]) -> Option<(usize, usize)> {
     let take = |count: usize| {
         let bytes = data.get(1..=count)?;
@@ -110,7 +110,7 @@ fn inflate(tail: &[u8], body: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// An event of this type and body, with the rest of the header as it was.
+/// An event of this type and body, with the rest of the header unchanged.
 fn build(event: &Event, kind: u8, body: &[u8]) -> io::Result<Event> {
     let header = event.header();
     let has_checksum = event.checksum().is_some();
@@ -125,7 +125,7 @@ fn build(event: &Event, kind: u8, body: &[u8]) -> io::Result<Event> {
     bytes.extend_from_slice(&header.flags_raw().to_le_bytes());
     bytes.extend_from_slice(body);
     if has_checksum {
-        // The compressed event's checksum was compared; nobody compares this one.
+        // The compressed event's checksum was compared; this one is not.
         bytes.extend_from_slice(&[0; 4]);
     }
     Event::read(event.fde(), bytes.as_slice())

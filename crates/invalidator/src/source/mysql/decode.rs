@@ -7,7 +7,7 @@
 //!               GTID statement
 //! ```
 //!
-//! An event whose type is not known to be harmless is a gap: nothing is skipped in silence.
+//! An event that is not known to be harmless is a gap: nothing is skipped silently.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -41,20 +41,20 @@ pub(super) struct Decoder {
     pending: VecDeque<Event>,
     /// The end of the last whole transaction.
     position: Position,
-    /// The transaction that is being read.
+    /// The transaction being read.
     reading: Option<Gtid>,
     is_open: bool,
-    /// The file that is read, and the offset in it.
+    /// The current file, and the offset in it.
     file: String,
     offset: u64,
-    /// True once a format description told whether events have checksums.
+    /// True once a format description showed whether events have checksums.
     is_described: bool,
     rules: Commented,
-    /// True when the text of the statement came whose rows follow.
+    /// True after the text of the statement whose rows follow.
     has_text: bool,
 }
 
-/// What rules want of statements.
+/// The rules' requirements on statements.
 #[derive(Debug, Clone, Copy)]
 struct Commented {
     /// Their comments name keys.
@@ -72,7 +72,7 @@ enum Gtid {
 /// Characters of a statement that are kept, for an error message.
 const TEXT_CHARS: usize = 200;
 
-/// Flag of a MariaDB identifier: one statement without a commit of its own follows.
+/// Flag of a MariaDB identifier: one statement without a separate commit follows.
 const STANDALONE: u8 = 1;
 
 impl Decoder {
@@ -81,8 +81,8 @@ impl Decoder {
             Position::File { name, offset } => (name.clone(), *offset),
             _ => (String::new(), 0),
         };
-        // MariaDB has no event with the text; beside rules for tables, comments count in the
-        // statements that it logs as such.
+        // MariaDB has no event with the text; if there are rules for tables, comments count only in
+        // statements that it logs as text.
         let needs_text = rules.comments && (flavour == Flavour::MySql || !rules.need_rows());
         Self {
             flavour,
@@ -100,7 +100,7 @@ impl Decoder {
         }
     }
 
-    /// True once after a wanted table was described in another way than before.
+    /// True once after the description of a wanted table changed.
     pub(super) const fn has_new_table(&mut self) -> bool {
         self.rows.has_new_table()
     }
@@ -109,12 +109,12 @@ impl Decoder {
         self.pending.pop_front()
     }
 
-    /// The present file and offset; the name is empty while unknown.
+    /// The current file and offset; the name is empty while unknown.
     pub(super) fn place(&self) -> (&str, u64) {
         (&self.file, self.offset)
     }
 
-    /// Decodes an event. After an error the connection cannot be trusted.
+    /// Decodes an event. After an error, the connection is unreliable.
     pub(super) fn push<'t>(
         &mut self,
         event: &Logged,
@@ -195,7 +195,7 @@ impl Decoder {
             }
             EventData::RotateEvent(rotate) => self.rotate(event, &rotate),
             EventData::FormatDescriptionEvent(_) => self.is_described = true,
-            // The library delivers its contents as events of their own.
+            // The library delivers its contents as separate events.
             EventData::TransactionPayloadEvent(_) => {}
             EventData::IncidentEvent(_) => {
                 return Err(io::Error::other("the database says that it lost changes here"));
@@ -218,7 +218,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes an event that MariaDB alone has, and returns true; false for any other.
+    /// Decodes an event that only MariaDB has, and returns true; false for any other.
     fn decode_mariadb(&mut self, event: &Logged) -> io::Result<bool> {
         match event.header().event_type_raw() {
             event_type::MARIADB_GTID => self.maria_gtid(event).map(|()| true),
@@ -235,7 +235,8 @@ impl Decoder {
         self.is_open = false;
     }
 
-    /// Continues in the next file. A rotate event without a place in the log is sent at connect.
+    /// Continues in the next file. At connect, the server sends a rotate event without a log
+    /// position.
     fn rotate(&mut self, event: &Logged, rotate: &RotateEvent<'_>) {
         let is_fake = event.header().log_pos() == 0;
         self.file = name(event, rotate.name_raw(), self.is_described);
@@ -252,7 +253,7 @@ impl Decoder {
         self.noted(query, &String::from_utf8_lossy(query), Effect::None);
     }
 
-    /// Keys are read from the bytes: the text has a replacement for each that is no UTF-8.
+    /// Keys are read from the bytes, because the text replaces bytes that are not UTF-8.
     fn noted(&mut self, query: &[u8], text: &str, effect: Effect) {
         let keys = if self.rules.comments { comment::keys(query) } else { Vec::new() };
         let text: String = text.chars().take(TEXT_CHARS).collect();
@@ -358,7 +359,7 @@ impl Decoder {
         Position::File { name: self.file.clone(), offset: self.offset }
     }
 
-    /// The position after the transaction that is being read.
+    /// The position after the transaction being read.
     fn advance(&mut self) -> Position {
         let gtid = self.reading.take();
         match (&mut self.position, gtid) {
@@ -388,7 +389,7 @@ pub(super) struct WrongChecksum {
     event_type: u8,
 }
 
-/// Verifies the checksum, which the library reads and does not verify.
+/// Verifies the checksum, which the library reads but does not verify.
 fn verify(event: &Logged) -> Result<(), WrongChecksum> {
     let Ok(Some(BinlogChecksumAlg::BINLOG_CHECKSUM_ALG_CRC32)) = event.footer().get_checksum_alg()
     else {
@@ -396,7 +397,7 @@ fn verify(event: &Logged) -> Result<(), WrongChecksum> {
     };
     let is_description = event.header().event_type_raw() == event_type::FORMAT_DESCRIPTION;
     let Some(sum) = event.checksum() else { return Ok(()) };
-    // Where reading begins later, the server changes the header of the first event.
+    // If reading starts later, the server changes the header of the first event.
     if is_description || !event.footer().get_checksum_enabled() {
         return Ok(());
     }
@@ -408,7 +409,7 @@ fn verify(event: &Logged) -> Result<(), WrongChecksum> {
 }
 
 /// The file name in a rotate event. MariaDB sends the first one before the format description, so
-/// the library takes a checksum for a part of the name.
+/// the library reads the checksum as a part of the name.
 fn name(event: &Logged, raw: &[u8], is_described: bool) -> String {
     let plain = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     match raw.split_last_chunk::<4>() {
@@ -443,7 +444,7 @@ mod tests {
 
     const SERVER: Uuid = [7; 16];
 
-    /// Decodes events, each a type and a body, as MySQL's; the first five transactions are read.
+    /// Decodes events, each a type and a body, as MySQL's; reads the first five transactions.
     fn said(by: By, events: &[(u8, Vec<u8>)]) -> Vec<Event> {
         said_by(by, &Rules::default(), events)
     }
@@ -473,7 +474,7 @@ mod tests {
         bytes
     }
 
-    /// Thread, time, length of the schema's name, error, length of what comes before it, the name.
+    /// Thread, time, length of the schema's name, error, length of the part before it, the name.
     fn statement(text: impl AsRef<[u8]>) -> Vec<u8> {
         [&[0; 8][..], &[0, 0, 0, 0, 0, 0], text.as_ref()].concat()
     }
@@ -512,10 +513,9 @@ mod tests {
         assert!(!said(By::File, &events).iter().any(|event| matches!(event, Event::Gap { .. })));
     }
 
-    /// The bytes are put together by MySQL's description of its serialization: a version, the
-    /// length of all, the last field that must be understood, and fields behind their numbers.
-    /// Numbers have their length in the low bits of the first byte; those of the server are one
-    /// byte each.
+    /// The bytes follow MySQL's description of its serialization: a version, the total length, the
+    /// last field that must be understood, and fields after their numbers. Numbers have their
+    /// length in the low bits of the first byte; those of the server are one byte each.
     #[test]
     fn an_event_with_a_tag_is_read_as_mysql_describes_it() {
         let number = |number: u8| number << 1;

@@ -15,15 +15,15 @@ pub(super) const DELETE_ROWS: u8 = 32;
 /// MySQL's second form of the heartbeat.
 pub(super) const HEARTBEAT_V2: u8 = 41;
 
-// MariaDB alone has these.
+// Only MariaDB has these.
 
 /// The text of the statement whose rows follow.
 pub(super) const ANNOTATE_ROWS: u8 = 160;
 /// The oldest log file that crash recovery of the engine needs.
 pub(super) const BINLOG_CHECKPOINT: u8 = 161;
-/// The transaction identifier that begins a transaction.
+/// The transaction identifier that starts a transaction.
 pub(super) const MARIADB_GTID: u8 = 162;
-/// The state of replication at the beginning of a file.
+/// The state of replication at the start of a file.
 pub(super) const GTID_LIST: u8 = 163;
 /// The file is encrypted from here on; the server decrypts what it sends.
 pub(super) const START_ENCRYPTION: u8 = 164;

@@ -1,5 +1,5 @@
-//! Measures how many bytes of the log are not read yet: asks the server for its files at intervals,
-//! on a connection of its own.
+//! Measures how many bytes of the log are unread: queries the server's files at intervals, on a
+//! separate connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::server::{Server, cell};
 /// The interval between queries.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// The server's files as last seen, and the place that is read.
+/// The server's files as last seen, and the current read position.
 #[derive(Debug)]
 pub(super) struct Lag {
     files: Arc<Mutex<Vec<(String, u64)>>>,
@@ -50,7 +50,7 @@ impl Lag {
         self.place.1 = offset;
     }
 
-    /// None while the file that is read is not known.
+    /// None while the current file is unknown.
     pub(super) fn bytes(&self) -> Option<u64> {
         let files = self.files.lock();
         let at = files.iter().position(|(name, _)| *name == self.place.0)?;

@@ -23,7 +23,7 @@ impl LockSession for MysqlLock {
 
     async fn take(&mut self) -> Result<bool, SourceError> {
         let name = &self.name;
-        // Asked again, GET_LOCK would count how often this session took it.
+        // A second GET_LOCK would count how often this session took it.
         let query = format!(
             "SELECT IF(IS_USED_LOCK('{name}') = CONNECTION_ID(), 1, GET_LOCK('{name}', 0))"
         );

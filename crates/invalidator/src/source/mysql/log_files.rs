@@ -1,15 +1,15 @@
-//! The files of servers' logs that were read last. They distinguish a log that began anew from the
-//! one before: its identifiers may have passed the position by the time that it is read.
+//! The last-read log file of each server. They distinguish a restarted log from the previous one,
+//! whose identifiers the new log may have passed by the time it is read.
 
 use std::collections::HashMap;
 
-/// The file of each server that was read last.
+/// The last-read file of each server.
 #[derive(Debug, Default)]
 pub(super) struct LogFiles {
     last: HashMap<String, LogFile>,
 }
 
-/// A file of a log: the number in its name, and the second in which it was begun.
+/// A file of a log: the number in its name, and the second of its creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LogFile {
     base: String,
@@ -18,8 +18,8 @@ struct LogFile {
 }
 
 impl LogFiles {
-    /// Notes that a file of this server is read. False if the log is another one than before: of
-    /// one log, a file that is not newer was not begun later. What was read before stays noted.
+    /// Records that a file of this server is read. False if the log is not the same as before: in
+    /// one log, a file that is not newer was not created later. Earlier records stay.
     pub(super) fn note(&mut self, server: &str, name: &str, begun: u32) -> bool {
         let Some((base, number)) = name.rsplit_once('.') else { return true };
         let Ok(number) = number.parse() else { return true };
@@ -40,7 +40,7 @@ impl LogFiles {
         true
     }
 
-    /// Forgets all: reading begins at a present end.
+    /// Clears all records: reading starts at a current end.
     pub(super) fn clear(&mut self) {
         self.last.clear();
     }
@@ -62,7 +62,7 @@ mod tests {
             assert!(!files.note("a", "bl.000007", 80));
             assert!(!files.note("a", "bl.000001", 80));
         }
-        // Another server's log, one of another name, and a later file tell nothing.
+        // Another server's log, one of another name, and a later file show nothing.
         assert!(files.note("b", "bl.000001", 80));
         assert!(files.note("a", "bl.000008", 80));
         assert!(files.note("a", "other.000001", 90));

@@ -1,8 +1,8 @@
 //! The binary log of MariaDB and MySQL.
 //!
-//! The wire is `mysql_async`'s; what it leaves to its user is here: MariaDB's transaction
-//! identifiers and compressed events, which it passes over in silence, checksums, which it does not
-//! compare, and the checks without which changes would vanish.
+//! `mysql_async` handles the wire protocol and leaves some parts to its user, which are here:
+//! MariaDB's transaction identifiers and compressed events, which it skips silently, checksums,
+//! which it does not compare, and the checks without which changes would vanish.
 //!
 //! ```text
 //!     Server (connects, checks, asks for the log) -> BinlogStream -> Decoder (events)
@@ -55,35 +55,35 @@ pub use probe::MysqlProbe;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// By file and offset, which only one server understands.
+    /// By file and offset, which are valid only at one server.
     File,
     /// By transaction identifiers, with which any replica can take over.
     #[default]
     Gtid,
 }
 
-/// The treatment of foreign keys that change rows which the log does not carry.
+/// The treatment of foreign keys whose row changes the log does not carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnloggedCascades {
     /// Their tables cannot be followed.
     #[default]
     Refuse,
-    /// Somebody else deletes the keys of such rows, or they may be old.
+    /// Another program deletes the keys of such rows, or they may be old.
     Accept,
 }
 
-/// The database, and the login there.
+/// The database and its login.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `host:port`, in the order in which they are tried.
     pub servers: Vec<String>,
-    /// The user, who needs REPLICATION SLAVE and BINLOG MONITOR (MySQL: REPLICATION CLIENT), and
+    /// The user, which needs REPLICATION SLAVE and BINLOG MONITOR (MySQL: REPLICATION CLIENT), and
     /// SELECT on the tables.
     pub user: String,
     /// The password.
     pub password: String,
-    /// The encryption of connections; none for what the server's address asks for.
+    /// The encryption of connections; if none, the server's address decides.
     pub sslmode: Option<SslMode>,
     /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
     pub sslrootcert: Option<PathBuf>,
@@ -91,7 +91,7 @@ pub struct Settings {
     pub server_id: u32,
     /// The form of positions.
     pub by: By,
-    /// The treatment of foreign keys that change rows which the log does not carry.
+    /// The treatment of foreign keys whose row changes the log does not carry.
     pub unlogged_cascades: UnloggedCascades,
     /// The interval of checks while the log is read.
     pub check_every: Duration,
@@ -99,7 +99,7 @@ pub struct Settings {
 
 #[cfg(test)]
 impl Settings {
-    /// Of a database that no test connects to.
+    /// Settings for a database that no test connects to.
     fn of_nobody() -> Self {
         Self {
             servers: Vec::new(),
@@ -115,18 +115,18 @@ impl Settings {
     }
 }
 
-/// Silence that means a dead connection: the server says something each second.
+/// The silence after which the connection counts as dead: the server sends something every second.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// The log of the first server that can be reached.
+/// The log of the first reachable server.
 #[derive(Debug)]
 pub struct MysqlSource {
     settings: Settings,
     rules: Rules,
-    /// The server that is tried next.
+    /// The server to try next.
     turn: usize,
     reading: Option<Reading>,
-    /// Servers in a row whose log does not reach back.
+    /// Servers in a row whose log does not reach back far enough.
     purged: usize,
     files: LogFiles,
     notes: Notes,
@@ -147,14 +147,14 @@ impl std::fmt::Debug for Reading {
 }
 
 impl MysqlSource {
-    /// A source that looks for what the rules need.
+    /// A source that reads the tables of the rules.
     #[must_use]
     pub fn new(settings: Settings, rules: Rules) -> Self {
         let (files, notes) = (LogFiles::default(), Notes::default());
         Self { settings, rules, turn: 0, reading: None, purged: 0, files, notes }
     }
 
-    /// Connects to each server and says what is wrong with it for these rules.
+    /// Connects to each server and reports its faults for these rules.
     ///
     /// # Errors
     ///
@@ -284,7 +284,7 @@ impl ChangeSource for MysqlSource {
             }
         };
         self.reading = None;
-        // The next attempt goes to another server, if there is one.
+        // The next attempt uses another server, if there is one.
         self.turn += 1;
         let SourceError::Purged(why) = failed else { return Err(failed) };
         self.purged += 1;
@@ -317,14 +317,14 @@ impl ChangeSource for MysqlSource {
     }
 }
 
-/// The second in which the log file was begun whose description this is; none for other events.
+/// The second of the log file's creation, from its description; none for other events.
 fn begun(event: &mysql_async::binlog::events::Event) -> Option<u32> {
     let header = event.header();
     let is_description = header.event_type_raw() == event_type::FORMAT_DESCRIPTION;
     (is_description && header.timestamp() > 0).then(|| header.timestamp())
 }
 
-/// What a statement of MariaDB or MySQL does to rows, in a session whose database is `schema`.
+/// The effect of a MariaDB or MySQL statement on rows, in a session whose database is `schema`.
 pub(in crate::source) fn effect_of(is_mariadb: bool, schema: &str, text: &str) -> Effect {
     let flavour = if is_mariadb { server::Flavour::MariaDb } else { server::Flavour::MySql };
     statement::effect(flavour, schema, text)
@@ -340,7 +340,7 @@ const FATAL_READING_BINLOG: u16 = 1236;
 /// `ER_SECURE_TRANSPORT_REQUIRED`.
 const TLS_REQUIRED: u16 = 3159;
 
-/// Classifies a failure by its code and, since one code serves many reasons, by the server's text.
+/// Classifies a failure by its code and, because one code has many causes, by the server's text.
 fn refused(server: &str, error: &Error) -> SourceError {
     let said = format!("{server}: {error}");
     let answer = match error {
@@ -372,14 +372,14 @@ fn refused(server: &str, error: &Error) -> SourceError {
                 "could not find first log",
                 "could not find gtid",
                 "position > file size",
-                // Of the server's own: its log was reset, or lost its end. A replica that lags
-                // lacks those of others, and says nothing.
+                // About the server's own transactions: its log was reset, or lost its end. A
+                // lagging replica lacks those of others, and does not report it.
                 "more gtids than",
             ]) =>
         {
             SourceError::Purged(said)
         }
-        // For example a replica that lags behind the server before it: wait for it.
+        // For example, a replica that lags behind its source: wait for it.
         _ => SourceError::Lost(said),
     }
 }

@@ -1,5 +1,5 @@
-//! Replays stored packets of a binary log, for a test. They are no fuzz target: `mysql_common`
-//! panics at malformed events before this crate sees them.
+//! Replays stored packets of a binary log, for a test. They are not a fuzz target, because
+//! `mysql_common` panics at malformed events before this crate sees them.
 
 #[path = "../../../../changes/tests/common/mod.rs"]
 mod common;
@@ -16,8 +16,8 @@ use super::By;
 use super::decode::Decoder;
 use super::server::Flavour;
 
-/// The keys of a log: the first byte chooses the make of the server and the form of positions, then
-/// come packets, each behind its length in two bytes.
+/// The keys of a log: the first byte selects the make of the server and the form of positions; then
+/// come packets, each after its length in two bytes.
 fn keys(bytes: &[u8]) -> Vec<Bytes> {
     let Some((choice, packets)) = bytes.split_first() else { return Vec::new() };
     let (flavour, by, start) = match choice % 4 {

@@ -1,4 +1,4 @@
-//! Row images: from the binary log's tables and rows to ours.
+//! Row images: from the binary log's tables and rows to holdall's.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -13,11 +13,11 @@ use mysql_async::binlog::value::BinlogValue;
 use mysql_async::consts::{ColumnFlags, ColumnType};
 use mysql_async::{Column, Value};
 
-/// The tables of the log that rules look at.
+/// The tables of the log that the rules use.
 #[derive(Debug)]
 pub(super) struct Rows {
     wanted: BTreeSet<String>,
-    /// By the log's number of the table: its description as last seen, and ours if it is wanted.
+    /// By the log's number of the table: its last description, and ours if the table is wanted.
     tables: HashMap<u64, (Vec<u8>, Option<Arc<Table>>)>,
     has_new_table: bool,
 }
@@ -32,24 +32,24 @@ impl Rows {
         Self { wanted, tables: HashMap::new(), has_new_table: false }
     }
 
-    /// True once after a wanted table was described in another way than before.
+    /// True once after the description of a wanted table changed.
     pub(super) const fn has_new_table(&mut self) -> bool {
         std::mem::replace(&mut self.has_new_table, false)
     }
 
-    /// True for the number of a table that rules look at.
+    /// True for the number of a table that the rules use.
     pub(super) fn is_wanted(&self, number: u64) -> bool {
         self.tables.get(&number).is_some_and(|(_, ours)| ours.is_some())
     }
 
-    /// A transaction begins.
+    /// A transaction starts.
     pub(super) fn begin(&mut self) {
         if self.tables.len() >= TABLES_MAX {
             self.tables.clear();
         }
     }
 
-    /// Notes a table's description.
+    /// Records a table's description.
     pub(super) fn describe(&mut self, event: &Event, table: &TableMapEvent<'_>) -> io::Result<()> {
         if self.tables.get(&table.table_id()).is_some_and(|(data, _)| data == event.data()) {
             return Ok(());
@@ -75,7 +75,7 @@ impl Rows {
     ) -> io::Result<()> {
         let known = self.tables.get(&rows.table_id());
         let (Some((_, ours)), Some(described)) = (known, described) else {
-            // Without rows it is the mark that ends a statement.
+            // An event without rows is the mark that ends a statement.
             if rows.rows_data().is_empty() {
                 return Ok(());
             }
@@ -98,7 +98,7 @@ impl Rows {
     }
 }
 
-/// Names of columns, which are there with `binlog_row_metadata=FULL` alone.
+/// Names of columns, which are present only with `binlog_row_metadata=FULL`.
 fn columns(table: &TableMapEvent<'_>) -> io::Result<Vec<String>> {
     let metadata = OptionalMetaExtractor::new(table.iter_optional_meta())?;
     let names = metadata.iter_column_name().map(|name| name.map(|name| name.name().into_owned()));
@@ -113,7 +113,7 @@ fn columns(table: &TableMapEvent<'_>) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The cells in the order of the table; an image may leave columns out.
+/// The cells in the order of the table; an image may omit columns.
 fn cells(table: &Table, row: &BinlogRow) -> Row {
     let columns = row.columns_ref();
     if columns.len() == table.columns.len() {
@@ -131,7 +131,7 @@ fn cells(table: &Table, row: &BinlogRow) -> Row {
     table.columns.iter().map(cell).collect()
 }
 
-/// A value as queries give it, where its form in the log has one text.
+/// A value as queries return it, if its form in the log has one text.
 fn text(column: &Column, value: Option<&BinlogValue<'_>>) -> Cell {
     let kind = column.column_type();
     let value = match value {

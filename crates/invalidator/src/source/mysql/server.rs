@@ -23,7 +23,7 @@ pub(super) enum Flavour {
     MySql,
 }
 
-/// A connection on which questions can be asked.
+/// A connection for queries.
 #[derive(Debug)]
 pub(super) struct Server {
     conn: Conn,
@@ -83,12 +83,12 @@ impl Server {
         Ok(server)
     }
 
-    /// Asks for rows.
+    /// Queries rows.
     pub(super) async fn rows(&mut self, query: &str) -> Result<Vec<Row>, SourceError> {
         answer(&self.name, self.conn.query::<Row, _>(query)).await
     }
 
-    /// Asks for one value as text; NULL and no row are empty.
+    /// Queries one value as text; NULL and no row are empty.
     pub(super) async fn text(&mut self, query: &str) -> Result<String, SourceError> {
         let row = self.rows(query).await?.into_iter().next();
         Ok(row.map(|row| cell(&row, 0)).unwrap_or_default())
@@ -114,7 +114,7 @@ impl Server {
         answer(&self.name, asked).await
     }
 
-    /// The present end of the part of the log that other sessions see.
+    /// The current end of the log's part that is visible to other sessions.
     pub(super) async fn end(&mut self, by: By) -> Result<Position, SourceError> {
         match (by, self.flavour) {
             (By::Gtid, Flavour::MariaDb) => {
@@ -143,22 +143,23 @@ impl Server {
         }
     }
 
-    /// The log's file, offset, and the databases that it has and leaves out; none if there is none.
+    /// The log's file and offset, and the databases that it includes and omits; none if there is no
+    /// log.
     pub(super) async fn log_status(&mut self) -> Result<Option<Row>, SourceError> {
         let has_new_words = self.has_new_words();
         let query = if has_new_words { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
         Ok(self.rows(query).await?.into_iter().next())
     }
 
-    /// MySQL 8.4 has the new words alone.
+    /// MySQL 8.4 has only the new words.
     fn has_new_words(&self) -> bool {
         self.flavour == Flavour::MySql && self.version >= (8, 2, 0)
     }
 
-    /// The setting by which a replica leaves out of its log what it replicates; none elsewhere.
+    /// The setting by which a replica omits replicated changes from its log; none elsewhere.
     pub(super) async fn unlogged_replication(&mut self) -> Result<Option<String>, SourceError> {
         let query = match self.flavour {
-            // Its `SHOW` takes a right that nothing else needs.
+            // Its `SHOW` needs a right that nothing else needs.
             Flavour::MariaDb => {
                 "SELECT @@GLOBAL.gtid_slave_pos FROM dual WHERE @@GLOBAL.gtid_slave_pos <> ''"
             }
@@ -172,13 +173,13 @@ impl Server {
         Ok(self.rows(settings).await?.first().map(|row| cell(row, 0)))
     }
 
-    /// MySQL's question what it replicates.
+    /// MySQL's query for what it replicates.
     fn replica_status(&self) -> &'static str {
         if self.has_new_words() { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" }
     }
 
-    /// True for a MySQL that may still get transactions of others: it replicates, cannot go on with
-    /// what it received, or takes no writes.
+    /// True for a MySQL that may still get transactions of others: it replicates, has stopped
+    /// applying received ones, or accepts no writes.
     async fn is_replica(&mut self) -> Result<bool, SourceError> {
         if self.text("SELECT @@GLOBAL.read_only").await? == "1" {
             return Ok(true);
@@ -195,7 +196,7 @@ impl Server {
         }))
     }
 
-    /// MariaDB: the file and offset of its log until which the engine has committed.
+    /// MariaDB: the file and offset of its log up to which the engine has committed.
     pub(super) async fn seen(&mut self) -> Result<(String, u64), SourceError> {
         let rows = self.rows("SHOW STATUS LIKE 'Binlog\\_snapshot\\_%'").await?;
         let value = |name: &str| {
@@ -225,15 +226,15 @@ impl Server {
         }
     }
 
-    /// Fails for a position of MariaDB after a transaction that this server itself is said to have
-    /// committed, and that its log never had. It compares those of others by itself.
+    /// Fails for a position of MariaDB after a transaction that this server itself supposedly
+    /// committed, but that its log never had. MariaDB compares those of others.
     async fn has_had_own(
         &mut self,
         position: &Position,
         domains: &BTreeMap<u32, (u32, u64)>,
     ) -> Result<(), SourceError> {
         let own = self.text("SELECT @@GLOBAL.server_id").await?;
-        // The server adds an identifier before it sends the transaction to anyone.
+        // The server adds an identifier before it sends the transaction to any replica.
         let state = self.text("SELECT @@GLOBAL.gtid_binlog_state").await?;
         match domains.iter().any(|(domain, last)| is_lost(&own, &state, *domain, *last)) {
             false => Ok(()),
@@ -245,12 +246,12 @@ impl Server {
     }
 
     /// Fails for a position of MySQL after transactions of other servers that this one lacks. MySQL
-    /// itself compares only those of its own, and sends what follows them.
+    /// itself compares only its own transactions, and sends those that follow.
     ///
-    /// A server that takes writes does not get them any more: they were lost when it took over.
+    /// A server that accepts writes does not get them any more: they were lost when it took over.
     async fn has_had_all(&mut self, set: &GtidSet) -> Result<(), SourceError> {
-        // Those that are in the log and not committed yet, each with `#` and its session. They are
-        // asked for first, since they may be committed meanwhile.
+        // Transactions in the log that are not committed yet, each with `#` and its session. They
+        // are queried first, because they may be committed in the meantime.
         let owned = self.text("SELECT @@GLOBAL.gtid_owned").await?;
         let owned = without_sessions(&owned);
         let query = format!(
@@ -273,17 +274,17 @@ impl Server {
         SourceError::Wrong(format!("{}: its {what} '{text}' is not understood", self.name))
     }
 
-    /// Asks for the log from a position on.
+    /// Requests the log from a position on.
     pub(super) async fn follow(
         mut self,
         settings: &Settings,
         from: &Position,
     ) -> Result<BinlogStream, SourceError> {
-        // Nanoseconds. A server that has nothing to say says so each second.
+        // Nanoseconds. An idle server sends a heartbeat each second.
         self.set("SET @master_heartbeat_period=1000000000, @source_heartbeat_period=1000000000")
             .await?;
         if self.flavour == Flavour::MariaDb {
-            // Else it hides transaction identifiers behind BEGIN.
+            // Otherwise it hides transaction identifiers behind BEGIN.
             self.set("SET @mariadb_slave_capability=4").await?;
         }
         let request = BinlogStreamRequest::new(settings.server_id);
@@ -314,7 +315,7 @@ impl Server {
     }
 }
 
-/// A list of MySQL's transactions without the `#` and number of the session behind each.
+/// A list of MySQL's transactions without the `#` and session number after each.
 fn without_sessions(owned: &str) -> String {
     let mut is_session = false;
     let is_kept = |letter: &char| {
@@ -346,7 +347,7 @@ async fn answer<T>(
     }
 }
 
-/// MySQL's wire has intervals without their end.
+/// MySQL's protocol has intervals without their end.
 fn sids(set: &GtidSet) -> Result<Vec<Sid<'static>>, InvalidTag> {
     let one = |(origin, intervals): (&Origin, &[(u64, u64)])| {
         let mut sid = Sid::new(origin.server);

@@ -7,8 +7,7 @@ use super::Settings;
 use super::server::Server;
 use crate::change_source::SourceError;
 
-/// Server error codes of a right that is not there to be revoked: for a user, on a table, and
-/// without the user.
+/// Server error codes for revoking an absent right: for a user, on a table, and without the user.
 const NOTHING_TO_REVOKE: [u16; 3] = [1141, 1147, 1133];
 
 /// The statements that prepare a database for this user and these rules; they may be run again.
@@ -25,8 +24,8 @@ pub fn install(user: &str, rules: &Rules) -> Vec<String> {
     canary.into_iter().chain(grants).collect()
 }
 
-/// The statements that remove what those of [`install`] made. They revoke the rights also where
-/// somebody else had granted them.
+/// The statements that undo those of [`install`]. They also revoke rights that someone else
+/// granted.
 #[must_use]
 pub fn remove(user: &str, rules: &Rules) -> Vec<String> {
     let user = account(user);
@@ -35,7 +34,7 @@ pub fn remove(user: &str, rules: &Rules) -> Vec<String> {
     revokes.chain(canary).collect()
 }
 
-/// Runs the statements at the first server that takes writes; answers which one that is.
+/// Runs the statements at the first server that accepts writes; returns its name.
 ///
 /// # Errors
 ///
@@ -63,7 +62,7 @@ pub async fn run(settings: &Settings, statements: &[String]) -> Result<String, S
     Err(SourceError::Lost(reasons.join("; ")))
 }
 
-/// What the user needs: the log and its end, the descriptions of the tables, and the canary's row.
+/// The user's needs: the log and its end, the descriptions of the tables, and the canary's row.
 fn rights(rules: &Rules) -> Vec<String> {
     let mut rights = vec!["REPLICATION SLAVE, REPLICATION CLIENT ON *.*".to_owned()];
     let tables = rules.columns().into_keys();

@@ -1,4 +1,4 @@
-//! TLS towards MariaDB and MySQL.
+//! TLS for connections to MariaDB and MySQL.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use mysql_async::SslOpts;
 
 use crate::source::ssl_mode::SslMode;
 
-/// What the driver is to do about TLS; none for a connection in the clear.
+/// The driver's TLS options; none for a plaintext connection.
 ///
 /// # Errors
 ///
@@ -22,7 +22,7 @@ pub(super) fn options(
             let options = SslOpts::default().with_danger_accept_invalid_certs(true);
             return Ok(Some(options.with_danger_skip_domain_validation(true)));
         }
-        // The driver compares the name whenever it verifies: a configuration cannot ask for less.
+        // The driver compares the name whenever it verifies: a configuration cannot require less.
         SslMode::VerifyCa | SslMode::VerifyFull => SslOpts::default(),
     };
     let Some(file) = issuers else { return Ok(Some(options)) };

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::settings::Settings;
 use crate::change_source::{CanaryWriter, SourceError};
 
-/// A session at the first server that takes writes.
+/// A session at the first server that accepts writes.
 #[derive(Debug)]
 pub struct PostgresCanary {
     settings: Settings,
@@ -57,7 +57,7 @@ impl CanaryWriter for PostgresCanary {
                 Ok(()) => return Ok(()),
                 Err(failure) => refused = failure.at(&server),
             }
-            // A standby, say: the next one is asked first from now on.
+            // For example a standby: from now on, the next server is asked first.
             self.settings.servers.rotate_left(1);
         }
         Err(refused)

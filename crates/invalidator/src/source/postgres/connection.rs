@@ -25,27 +25,27 @@ use super::settings::Settings;
 use super::tls::{self, Channel, Secured, Stream};
 use crate::source::ssl_mode::SslMode;
 
-/// Time for connecting, TLS and the login together.
+/// The time limit for connecting, TLS and the login together.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// The time limit for the answer to a query.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// The time limit for statements that wait for transactions of others to end: a slot is made once
-/// those before it have ended, and definitions wait for locks.
+/// The time limit for statements that wait for other transactions: a slot is created after earlier
+/// ones have ended, and definitions wait for locks.
 pub(super) const OTHERS_MAX: Duration = Duration::from_secs(600);
 
-/// Silence after which the kernel asks whether the server is still there, so that a query at a
-/// server that vanished fails.
+/// The silence after which the kernel probes the server, so that a query to a vanished server
+/// fails.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 
-/// The room that is made for each read, in bytes.
+/// The buffer space reserved for each read, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
-/// The longest message before the login, in bytes, when anybody may be speaking.
+/// The longest message before the login, in bytes, when the peer may be anyone.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 
-/// The longest message after it, in bytes: PostgreSQL's own limit for one value.
+/// The longest message after the login, in bytes: PostgreSQL's own limit for one value.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
 /// `CopyBothResponse`, the answer to `START_REPLICATION`, which `postgres-protocol` does not know.
@@ -54,13 +54,12 @@ const COPY_BOTH_RESPONSE: u8 = b'W';
 /// A connection after the login.
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
-    /// Bytes that were read and make no whole message yet.
+    /// Bytes of an incomplete message.
     input: BytesMut,
-    /// Bytes that were not sent yet. They stay here when a future that sends is dropped.
+    /// Unsent bytes. They stay here when a sending future is dropped.
     output: BytesMut,
     message_bytes_max: usize,
-    /// The server did not answer in time. An answer that comes later would be taken for that to
-    /// another query.
+    /// The server did not answer in time. A late answer would be taken for that to another query.
     is_silent: bool,
 }
 
@@ -77,7 +76,7 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects to `server` (`host:port`) and logs in, for replication or for queries alone.
+    /// Connects to `server` (`host:port`) and logs in, for replication or only for queries.
     pub(super) async fn open(
         settings: &Settings,
         server: &str,
@@ -118,7 +117,7 @@ impl Connection {
             ("user", settings.user.as_str()),
             ("database", settings.database.as_str()),
             ("client_encoding", "UTF8"),
-            // Dates are in the log as this session writes them.
+            // The log has dates in this session's format.
             ("DateStyle", "ISO"),
         ];
         if is_replication {
@@ -149,7 +148,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Logs in by SCRAM, bound to the channel where both sides can.
+    /// Logs in by SCRAM, with channel binding if both sides support it.
     async fn scram(
         &mut self,
         password: &[u8],
@@ -167,7 +166,7 @@ impl Connection {
                 (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(digest.clone()))
             }
             _ if !has_plain => return Err(Failure::Login),
-            // A server that did offer a binding learns that somebody took the offer away.
+            // A server that offered a binding thus detects that an attacker removed the offer.
             Channel::Certificate(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             Channel::Unbound => (SCRAM_SHA_256, ChannelBinding::unsupported()),
         };
@@ -195,7 +194,7 @@ impl Connection {
         self.rows_within(query, ANSWER_MAX).await
     }
 
-    /// As [`Self::rows`], with another time limit. After it the connection is of no more use.
+    /// Like [`Self::rows`], with another time limit. After that, the connection is unusable.
     pub(super) async fn rows_within(
         &mut self,
         query: &str,
@@ -218,7 +217,7 @@ impl Connection {
         loop {
             match self.message().await? {
                 Message::DataRow(body) => rows.push(texts(&body)?),
-                // The server says afterwards that it is ready again.
+                // The server then reports that it is ready again.
                 Message::ErrorResponse(body) => refused = Some(refusal(&body)),
                 Message::ReadyForQuery(_) => return refused.map_or(Ok(rows), Err),
                 Message::RowDescription(_)
@@ -234,7 +233,7 @@ impl Connection {
         self.text_within(query, ANSWER_MAX).await
     }
 
-    /// As [`Self::text`], with another time limit. After it the connection is of no more use.
+    /// Like [`Self::text`], with another time limit. After that, the connection is unusable.
     pub(super) async fn text_within(
         &mut self,
         query: &str,
@@ -280,7 +279,8 @@ impl Connection {
         }
     }
 
-    /// Tells the server what was read, and what it need not keep (`confirmed`).
+    /// Reports to the server the position read, and the position that it need not keep
+    /// (`confirmed`).
     pub(super) async fn report(&mut self, read: u64, confirmed: u64) -> Result<(), Failure> {
         let mut status = BytesMut::with_capacity(34);
         status.put_u8(b'r');
@@ -291,7 +291,7 @@ impl Connection {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_micros()).map_or(i64::MAX, |now| now - EPOCH_US);
         status.put_i64(now);
-        // No answer is wanted.
+        // No answer is requested.
         status.put_u8(0);
         frontend::CopyData::new(status.freeze())?.write(&mut self.output);
         self.flush().await
@@ -306,7 +306,7 @@ impl Connection {
         Ok(self.stream.flush().await?)
     }
 
-    /// The next message, notices and the like left out.
+    /// The next message, without notices and the like.
     async fn message(&mut self) -> Result<Message, Failure> {
         match self.incoming().await? {
             Incoming::Message(message) => Ok(message),
@@ -333,7 +333,7 @@ impl Connection {
         }
     }
 
-    /// The message that was read, if it is whole.
+    /// The message read, if it is whole.
     fn parse(&mut self) -> Result<Option<Incoming>, Failure> {
         let Some(header) = Header::parse(&self.input)? else { return Ok(None) };
         // The length does not count the tag. It is at least four.
@@ -362,11 +362,11 @@ fn texts(row: &DataRowBody) -> Result<Vec<String>, Failure> {
     Ok(row.ranges().map(text).collect()?)
 }
 
-/// What the server said of an error.
+/// The server's error message.
 fn refusal(body: &ErrorResponseBody) -> Failure {
     let (mut code, mut message, mut detail) = (String::new(), String::new(), String::new());
     let mut fields = body.fields();
-    // A damaged field ends the list; what was read before it is still of use.
+    // A damaged field ends the list; the fields before it are still useful.
     while let Ok(Some(field)) = fields.next() {
         let part = match field.type_() {
             b'C' => &mut code,
@@ -419,7 +419,7 @@ mod tests {
         }
     }
 
-    /// A client that logs in where the server sends `said`, and the server's end.
+    /// A client that logs in while the server sends `said`, and the server's end.
     async fn log_in(said: &[u8]) -> (Result<Connection, Failure>, DuplexStream) {
         let (near, mut far) = duplex(1 << 16);
         far.write_all(said).await.unwrap();
@@ -452,7 +452,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_login_of_another_kind_is_refused() {
-        // GSSAPI; SCRAM by another hash; and a message as long as nobody sends before the login.
+        // GSSAPI; SCRAM with another hash; and a message longer than any before the login.
         for said in [message(b'R', b"\0\0\0\x07"), message(b'R', b"\0\0\0\x0aSCRAM-SHA-1\0\0")] {
             assert!(matches!(log_in(&said).await.0, Err(Failure::Login)));
         }
@@ -520,7 +520,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_standby_without_the_slot_has_not_lost_it() {
-        // No slot, and whether the server is in recovery.
+        // No slot; whether the server is in recovery.
         let with = async |is_standby: &str, servers: usize, from: Option<u64>| {
             let len = u32::try_from(is_standby.len()).unwrap().to_be_bytes();
             let row = message(b'D', &[&b"\0\x01"[..], &len, is_standby.as_bytes()].concat());
@@ -535,12 +535,12 @@ mod tests {
         assert!(matches!(with("false", 2, Some(7)).await, SourceError::Purged(_)));
     }
 
-    /// The server waits for every transaction that runs.
+    /// The server waits for every running transaction.
     #[tokio::test(start_paused = true)]
     async fn a_slot_that_is_not_made_is_given_up() {
         let primary = message(b'D', b"\0\x01\0\0\0\x05false");
         let no_row = READY;
-        // No slot, no standby, and none that it waits for.
+        // No slot, no standby, and none that the server waits for.
         let said = [&message(b'R', &[0; 4]), READY, no_row, &primary, READY, no_row].concat();
         let (opened, _far) = log_in(&said).await;
         let begun = tokio::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Failures of connections to PostgreSQL, and what the invalidator does about each.
+//! Failures of connections to PostgreSQL, and the invalidator's response to each.
 
 use std::io;
 
@@ -33,10 +33,10 @@ pub(super) enum Failure {
         /// Its message, with the detail.
         message: String,
     },
-    /// The server wants a login of a kind that we do not have.
+    /// The server requires an unsupported kind of login.
     #[error("the server asks for a login other than by password")]
     Login,
-    /// The server failed to prove that it knows the password, or broke the login's rules.
+    /// The server failed to prove that it knows the password, or violated the login protocol.
     #[error("password authentication failed: {0}")]
     Scram(#[source] io::Error),
     /// The configuration requires TLS and the server has none.
@@ -53,11 +53,11 @@ pub(super) enum Failure {
 }
 
 /// `undefined_file`: a segment of the log is gone, or a timeline's history. A slot that lost its
-/// log is found when it is opened, by its status.
+/// log is found by its status when it is opened.
 pub(super) const NO_SUCH_FILE: &str = "58P01";
 
 impl Failure {
-    /// What follows for a source that reads at `server`.
+    /// The resulting error for a source that reads at `server`.
     pub(super) fn at(&self, server: &str) -> SourceError {
         let text = format!("{server}: {self}");
         match self {
@@ -83,7 +83,7 @@ impl Failure {
     }
 }
 
-/// True for SQLSTATEs that a retry does not change: logins, rights, names that do not exist.
+/// True for SQLSTATEs that a retry does not change: logins, rights, missing names.
 fn is_permanent(code: &str) -> bool {
     // Class 28 is "invalid authorization".
     code.starts_with("28") || ["42501", "42704", "42P01", "3D000", "3F000"].contains(&code)
@@ -101,11 +101,11 @@ mod tests {
         let wrong = |text: &str| SourceError::Wrong(format!("db:5432: {text}"));
         assert_eq!(refused("28P01", "Passwort falsch"), wrong("Passwort falsch"));
         assert_eq!(refused("42704", "no publication"), wrong("no publication"));
-        // The slot is in use: its holder may go away.
+        // The slot is in use: its holder may leave.
         assert!(matches!(refused("55006", "slot is active"), SourceError::Lost(_)));
         let removed = "das angeforderte WAL-Segment 00 wurde schon entfernt";
         assert!(matches!(refused("58P01", removed), SourceError::Purged(_)));
-        // The next attempt to open the slot tells whether it is lost.
+        // The next attempt to open the slot shows whether it is lost.
         assert!(matches!(refused("55000", "slot can no longer get changes"), SourceError::Lost(_)));
     }
 }

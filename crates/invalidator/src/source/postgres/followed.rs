@@ -1,8 +1,8 @@
-//! The relations whose rows are those of wanted tables: the tables themselves, and partitions,
-//! whose changes the log may have under their own names.
+//! The relations that hold rows of wanted tables: the tables themselves, and partitions, whose
+//! changes the log may have under their own names.
 //!
-//! The log names a relation as it was called then, and the catalogue as it is called now. A rename,
-//! and a move to another schema, keep its number.
+//! The log has a relation's name of that time, and the catalogue its current one. Renaming it, or
+//! moving it to another schema, keeps its number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use super::probe::{SNAPSHOT, Snapshot};
 use super::settings::Settings;
 use super::setup;
 
-/// The interval of questions whether a transaction is visible.
+/// The interval of queries whether a transaction is visible.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// The relations of wanted tables.
 #[derive(Debug, Default)]
 pub(super) struct Followed {
-    /// The wanted tables that each relation belongs to, by its number: itself, and those that it is
-    /// a partition of.
+    /// By a relation's number, the wanted tables it belongs to: itself, and those that it is a
+    /// partition of.
     pub(super) tables: BTreeMap<u32, Vec<String>>,
     /// True if one of the wanted tables has partitions: then any relation may be a new one.
     pub(super) has_partitions: bool,
-    /// True if the log tells when one of these partitions is dropped or detached.
+    /// True if the log reports when one of these partitions is dropped or detached.
     is_told: bool,
 }
 
-/// The question which relations belong to wanted tables.
+/// The query which relations belong to wanted tables.
 #[derive(Debug)]
 pub(super) struct Catalogue {
     pub(super) settings: Settings,
@@ -46,7 +46,7 @@ impl Catalogue {
         let mut followed = Followed { is_told: true, ..Followed::default() };
         for table in &self.tables {
             let Some((schema, name)) = table.split_once('.') else { continue };
-            // The function answers nothing for a table without partitions.
+            // The function returns nothing for a table without partitions.
             let query = format!(
                 "SELECT part::oid::text, c.relkind::text FROM pg_class c \
                  JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (SELECT c.oid UNION \
@@ -68,12 +68,12 @@ impl Catalogue {
         Ok(followed)
     }
 
-    /// What is true after this transaction, and whether the relation `number`, which that has rows
-    /// of, may have been a partition that is none any more. In a session of its own: the log's
-    /// connection takes no questions.
+    /// The state after this transaction, and whether the relation `number`, of which it has rows,
+    /// may be a former partition. It uses a separate session, because the log's connection accepts
+    /// no queries.
     ///
-    /// The log has a transaction before the catalogue shows it, which may take long where that
-    /// waits for a standby.
+    /// The log has a transaction before the catalogue shows it, possibly long before if it waits
+    /// for a standby.
     pub(super) async fn after(&self, xid: u32, number: u32) -> Result<(Followed, bool), Failure> {
         let mut connection = Connection::open(&self.settings, &self.server, false).await?;
         loop {
@@ -85,7 +85,8 @@ impl Catalogue {
             sleep(ASK_EVERY).await;
         }
         let followed = self.followed(&mut connection).await?;
-        // What belongs to no wanted table is published by itself, or was when it was a partition.
+        // A relation that belongs to no wanted table is published itself, or was when it was a
+        // partition.
         let published = format!(
             "SELECT count(*) FROM pg_publication_tables t \
              JOIN pg_namespace n ON n.nspname = t.schemaname \

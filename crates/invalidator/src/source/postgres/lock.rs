@@ -23,7 +23,7 @@ impl PostgresLock {
         let silence = format!("SET idle_session_timeout = '{seconds}s'");
         match session.rows(&silence).await {
             Ok(_) => {}
-            // PostgreSQL 13 and older: the kernel finds a host that is gone.
+            // PostgreSQL 13 and older: the kernel detects a lost host.
             Err(Failure::Refused { .. }) => {
                 let probes = "SET tcp_keepalives_idle = 1; SET tcp_keepalives_interval = 1; \
                               SET tcp_keepalives_count = 3";
@@ -46,7 +46,7 @@ impl LockSession for PostgresLock {
     }
 
     async fn take(&mut self) -> Result<bool, SourceError> {
-        // A session that has it keeps it as long as it lives.
+        // A session that holds it keeps it until its end.
         let query = match self.has_it {
             true => "SELECT 'true'".to_owned(),
             false => {

@@ -1,11 +1,11 @@
 //! PostgreSQL's logical replication, by the plugin `pgoutput`.
 //!
-//! A replication slot holds the log back until we confirm a position, and we confirm what was
-//! delivered; so the log is never gone, unless the slot is. A slot is made where there is no
-//! checkpoint, and never where there is one: a slot that vanished is a gap.
+//! A replication slot holds the log back until we confirm a position, and we confirm only delivered
+//! positions; so the log is lost only with the slot. A slot is created if there is no checkpoint,
+//! and never if there is one: a vanished slot is a gap.
 //!
-//! Invalidators of a group use one slot. The server lets one of them read it at a time, and what it
-//! confirmed is where the next one goes on.
+//! Invalidators of a group use one slot. The server lets one of them read it at a time, and the
+//! next one continues from the confirmed position.
 
 mod canary;
 mod check;
@@ -44,17 +44,17 @@ pub use lock::PostgresLock;
 pub use probe::PostgresProbe;
 pub use settings::Settings;
 
-/// The silence after which the connection counts as dead. A server that lives sends something every
-/// two seconds.
+/// The silence after which the connection counts as dead. A live server sends something every two
+/// seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// The time limit for making the slot: the server waits for every transaction that runs.
+/// The time limit for creating the slot: the server waits for every running transaction.
 const MAKE_MAX: Duration = Duration::from_secs(30);
 
 /// The interval between reports of our position to the server.
 const FEEDBACK_EVERY: Duration = Duration::from_millis(500);
 
-/// The log of the first server that can be reached.
+/// The log of the first reachable server.
 pub struct PostgresSource {
     settings: Settings,
     rules: Rules,
@@ -62,7 +62,7 @@ pub struct PostgresSource {
     reading: Option<Reading>,
     /// The position that the clusters have acknowledged.
     confirmed: u64,
-    /// What the tables were made of when they were last checked; none before the first time.
+    /// The parts of the tables at the last check; none before the first.
     parts: Option<BTreeMap<String, String>>,
     notes: Notes,
 }
@@ -74,9 +74,9 @@ struct Reading {
     /// False while no relation can become a partition of a wanted table.
     has_partitions: bool,
     recheck: Recheck,
-    /// What was found missing when the log was opened.
+    /// The loss found when the log was opened.
     lacking: Option<String>,
-    /// The end of the log as the server last said.
+    /// The end of the log as last reported by the server.
     end: u64,
     read: u64,
     reported_at: Instant,
@@ -91,14 +91,14 @@ impl std::fmt::Debug for PostgresSource {
 }
 
 impl PostgresSource {
-    /// A source that looks for what the rules need.
+    /// A source that reads the tables of the rules.
     #[must_use]
     pub fn new(settings: Settings, rules: Rules) -> Self {
         let notes = Notes::default();
         Self { settings, rules, turn: 0, reading: None, confirmed: 0, parts: None, notes }
     }
 
-    /// Connects to each server and says what is wrong with it for these rules.
+    /// Connects to each server and reports its faults for these rules.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl PostgresSource {
             return Err(SourceError::Wrong(finding.clone().of(server).text));
         }
         self.notes.found(server, &checked.findings);
-        // Before its timeline: one that is promoted later goes on with another.
+        // This comes before its timeline: a server promoted later continues with another.
         let was_standby = is_standby(&mut connection).await.map_err(failed)?;
         let history = timeline::history(&mut connection).await.map_err(failed)?;
         let from = match from {
@@ -147,7 +147,7 @@ impl PostgresSource {
         };
         let followed = catalogue.followed(&mut connection).await.map_err(failed)?;
         let start = slot(&mut connection, settings, server, from).await?;
-        // The server says something at half of this at the latest.
+        // The server sends something after half of this at the latest.
         connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
         let started = connection.start_replication(&settings.slot, start, &settings.publication);
         started.await.map_err(failed)?;
@@ -209,11 +209,11 @@ async fn is_standby(connection: &mut Connection) -> Result<bool, Failure> {
     Ok(connection.text("SELECT pg_is_in_recovery()::text").await? == "true")
 }
 
-/// Refuses a server whose log does not lead through this position: there its changes have positions
-/// that were passed already, and the server would leave them out.
+/// Refuses a server whose log does not lead through this position: its changes would have positions
+/// that were already passed, and the server would omit them.
 ///
-/// One that may still come there has not lost anything: a standby that lags, or a server on a
-/// timeline that another one has left.
+/// A server that may still get there has lost nothing: a lagging standby, or a server on a timeline
+/// that another one has left.
 async fn leads_through(
     connection: &mut Connection,
     history: &History,
@@ -232,10 +232,10 @@ async fn leads_through(
     Err(if may_come { SourceError::Lost(why) } else { SourceError::Purged(why) })
 }
 
-/// Makes the slot where nothing was delivered yet. Returns the position at which reading begins.
+/// Creates the slot if nothing was delivered yet. Returns the start position.
 ///
-/// A standby without the slot is no loss of it: the primary, which has it, may be back soon. Only a
-/// server that takes writes can have lost it.
+/// A standby without the slot is no loss: the primary, which has it, may be back soon. Only a
+/// server that accepts writes can have lost it.
 async fn slot(
     connection: &mut Connection,
     settings: &Settings,
@@ -284,7 +284,7 @@ async fn slot(
             Position::of_lsn(from)
         ))),
         Some(from) => Ok(from),
-        // To begin at the present end, what waits in the slot is passed over.
+        // To start at the current end, the changes in the slot are skipped.
         None => {
             let end = connection.text("SELECT pg_current_wal_lsn()::text").await.map_err(failed)?;
             lsn(&end)
@@ -294,10 +294,10 @@ async fn slot(
     }
 }
 
-/// Makes the slot of this name, which is quoted. Returns its position.
+/// Creates the slot of this name, which is quoted. Returns its position.
 ///
-/// Standbys synchronize it (PostgreSQL 17) where the primary hands nothing out that they lack. A
-/// standby without the log's end would otherwise be taken for one that has all of it.
+/// Standbys synchronize it (PostgreSQL 17) if the primary sends nothing that they lack. Otherwise,
+/// a standby without the log's end would count as one that has all of it.
 async fn make(connection: &mut Connection, name: &str, is_standby: bool) -> Result<u64, Failure> {
     let awaited = "SELECT COALESCE(current_setting('synchronized_standby_slots', true), '')";
     let has_failover = !is_standby && !connection.text(awaited).await?.is_empty();
@@ -389,7 +389,7 @@ impl Reading {
             if self.reported_at.elapsed() >= FEEDBACK_EVERY {
                 self.report(confirmed).await?;
             }
-            // Between transactions, so that a flush comes before what is read next.
+            // Between transactions, so that a flush precedes the next changes.
             if let Some(why) = self.lacking.take_if(|_| !self.decoder.is_open()) {
                 return Ok(Event::Lacking { why });
             }
@@ -411,7 +411,7 @@ impl Reading {
             };
             let mut message = read.map_err(|_| Failure::Silent)??;
             match message.try_get_u8() {
-                // XLogData: where it begins, the log's end, the server's clock, and a message.
+                // XLogData: its start, the log's end, the server's clock, and a message.
                 Ok(b'w') if message.len() >= 24 => {
                     let (_, end, _) = (message.get_u64(), message.get_u64(), message.get_i64());
                     self.end = self.end.max(end);
@@ -423,12 +423,12 @@ impl Reading {
                     self.decoder.push(&message);
                     self.read = self.read.max(self.decoder.position());
                 }
-                // Keepalive: the log's end, the server's clock, whether it wants an answer.
+                // Keepalive: the log's end, the server's clock, whether it requests an answer.
                 Ok(b'k') if message.len() >= 17 => {
                     let end = message.get_u64();
                     self.end = self.end.max(end);
                     if !self.decoder.is_open() && end > self.read {
-                        // Nothing of ours until here: the server need not keep it.
+                        // There are no changes for us up to here, so the server need not keep it.
                         self.read = end;
                         self.report(confirmed).await?;
                         return Ok(Event::Idle { position: self.decoder.position_at(end) });
@@ -441,7 +441,8 @@ impl Reading {
         }
     }
 
-    /// Asks what a relation is of which this transaction has rows, while the server hears of us.
+    /// Queries the kind of a relation that this transaction has rows of, while reporting to the
+    /// server.
     async fn ask(&mut self, xid: u32, number: u32, confirmed: u64) -> Result<(), Failure> {
         let catalogue = Arc::clone(&self.catalogue);
         let mut asked = pin!(catalogue.after(xid, number));
@@ -459,7 +460,7 @@ impl Reading {
         Ok(())
     }
 
-    /// What belongs to wanted tables may be something else from now on.
+    /// Wanted tables may have other relations from now on.
     fn forget(&mut self) {
         self.decoder.set_relations(BTreeMap::new());
         self.has_partitions = true;

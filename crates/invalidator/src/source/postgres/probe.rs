@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::settings::Settings;
 use crate::change_source::{SourceError, VisibilityProbe};
 
-/// The question which transactions run.
+/// The query for running transactions.
 pub(super) const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
 
 /// A session at one server.
@@ -26,8 +26,8 @@ impl PostgresProbe {
         Self { settings, server, session: None, seen: None }
     }
 
-    /// Queries the snapshot, and connects first if there is no session. A session that fails is
-    /// dropped, and so is one whose answer nobody waits for any more.
+    /// Queries the snapshot, and connects first if there is no session. A session is dropped when
+    /// it fails, or when the wait for its answer is abandoned.
     async fn snapshot(&mut self) -> Result<Snapshot, Failure> {
         let mut session = match self.session.take() {
             Some(session) => session,

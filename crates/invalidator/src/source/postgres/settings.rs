@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::source::ssl_mode::SslMode;
 
-/// The database, and the login there.
+/// The database and its login.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `host:port`, in the order in which they are tried.
     pub servers: Vec<String>,
-    /// The user, who needs REPLICATION.
+    /// The user, which needs REPLICATION.
     pub user: String,
     /// The password.
     pub password: String,
@@ -18,14 +18,14 @@ pub struct Settings {
     pub database: String,
     /// The replication slot.
     pub slot: String,
-    /// The publication, which the operator makes: it says which tables are followed.
+    /// The publication, created by the operator, which selects the followed tables.
     pub publication: String,
-    /// The encryption of the connection; none for what the server's address asks for.
+    /// The encryption of the connection; if none, the server's address decides.
     pub sslmode: Option<SslMode>,
     /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
     pub sslrootcert: Option<PathBuf>,
-    /// True where the slot's position is that of a group of invalidators: what it confirmed was
-    /// executed, so a checkpoint of this invalidator that is older does not count.
+    /// True if the slot's position belongs to a group of invalidators: confirmed changes were
+    /// executed, so an older checkpoint of this invalidator does not count.
     pub is_shared: bool,
     /// The interval of checks while the log is read.
     pub check_every: Duration,

@@ -1,6 +1,6 @@
-//! Asks a server for the way of its log through timelines. A server that is promoted, or restored
-//! to an earlier time, goes on with a new one. The replication protocol tells the present timeline
-//! and the database system (`IDENTIFY_SYSTEM`), and where each timeline before it was left
+//! Queries a server's path through timelines. A server that is promoted, or restored to an earlier
+//! time, continues with a new one. The replication protocol returns the current timeline and the
+//! database system (`IDENTIFY_SYSTEM`), and where each earlier timeline was left
 //! (`TIMELINE_HISTORY`).
 
 use changes::pgoutput::History;
@@ -9,7 +9,7 @@ use changes::position::lsn;
 use super::connection::Connection;
 use super::failure::{Failure, NO_SUCH_FILE};
 
-/// Asks the server at the other end, whose connection is one for replication.
+/// Queries the server over a replication connection.
 pub(super) async fn history(connection: &mut Connection) -> Result<History, Failure> {
     let rows = connection.rows("IDENTIFY_SYSTEM").await?;
     let [system, present, end, ..] = rows.first().map(Vec::as_slice).unwrap_or_default() else {
@@ -25,8 +25,8 @@ pub(super) async fn history(connection: &mut Connection) -> Result<History, Fail
 
 const NO_HISTORY: Failure = Failure::Unexpected("no history of its timeline");
 
-/// The server's history of a timeline; empty where it lacks the file, since nothing is known then
-/// of what came before.
+/// The server's history of a timeline; empty if it lacks the file, because the earlier timelines
+/// are then unknown.
 async fn file(connection: &mut Connection, timeline: u32) -> Result<String, Failure> {
     match connection.rows(&format!("TIMELINE_HISTORY {timeline}")).await {
         Ok(rows) => {

@@ -1,4 +1,4 @@
-//! TLS in front of a connection, by the modes that libpq calls `sslmode`.
+//! TLS for a connection, by the modes that libpq calls `sslmode`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct Secured {
     pub(super) channel: Channel,
 }
 
-/// What a login by SCRAM can be bound to.
+/// The channel that a SCRAM login can be bound to.
 pub(super) enum Channel {
     /// No TLS, or a certificate for which no binding is defined.
     Unbound,
@@ -35,12 +35,12 @@ pub(super) enum Channel {
     Certificate(Vec<u8>),
 }
 
-/// Asks the server for TLS as `mode` says, and does the handshake.
+/// Asks the server for TLS according to `mode`, and does the handshake.
 ///
 /// # Errors
 ///
-/// When TLS is required and the server has none, the certificate is not accepted, or `issuers`
-/// (PEM; Mozilla's list where it is `None`) cannot be read.
+/// When TLS is required and the server has none, the certificate is rejected, or `issuers` (PEM;
+/// Mozilla's list where it is `None`) cannot be read.
 pub(super) async fn secure(
     mut tcp: TcpStream,
     mode: SslMode,
@@ -53,7 +53,7 @@ pub(super) async fn secure(
     let mut request = BytesMut::new();
     frontend::ssl_request(&mut request);
     tcp.write_all(&request).await?;
-    // One byte and no more: what came with it would have been sent by somebody on the path, and
+    // One byte and no more: an attacker on the path could have sent the bytes after it, and they
     // would be taken for the server's.
     match tcp.read_u8().await? {
         b'S' => {}
@@ -85,8 +85,8 @@ fn roots(issuers: Option<&PathBuf>) -> Result<RootCertStore, Failure> {
     }
 }
 
-/// The digest of a certificate by the hash of its own signature, or by SHA-256 in place of MD5 and
-/// SHA-1 (RFC 5929, section 4.1). `None` for signatures without one such hash.
+/// The digest of a certificate by its signature's hash, or by SHA-256 in place of MD5 and SHA-1
+/// (RFC 5929, section 4.1). `None` for signatures without one such hash.
 fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     // PKCS #1 (1.2.840.113549.1.1.x) and ECDSA (1.2.840.10045.4.x).
     let algorithm = match signature_algorithm(certificate)? {
@@ -117,14 +117,14 @@ fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
     Some(der_element(algorithm, OBJECT_IDENTIFIER)?.0)
 }
 
-/// The contents of the element that `bytes` begin with, and the bytes behind it; `None` if it has
-/// another tag or is cut off.
+/// The contents of the first element in `bytes`, and the bytes after it; `None` if it has another
+/// tag or is cut off.
 fn der_element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (len, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
-        // The low bits count the bytes of length that follow; no certificate needs over three.
+        // The low bits count the following length bytes; no certificate needs more than three.
         0x81..=0x83 => {
             let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
             (digits.iter().fold(0, |len, digit| len << 8 | usize::from(*digit)), rest)

@@ -1,5 +1,5 @@
-//! Checks that a server's log carries what the rules need: what is missing there would not be
-//! missed.
+//! Checks that a server's log carries the changes that the rules need; their absence would go
+//! unnoticed.
 
 mod shifted;
 mod table;
@@ -12,7 +12,7 @@ use super::{By, Settings};
 use crate::change_source::SourceError;
 use crate::finding::Finding;
 
-/// Everything that is wrong or noteworthy, fatal or not.
+/// All faults and remarks, fatal or not.
 pub(super) async fn check(
     server: &mut Server,
     settings: &Settings,
@@ -31,14 +31,14 @@ pub(super) async fn check(
             findings.extend(table::cascades(server, name, unlogged).await?);
             continue;
         }
-        // Its old rows do not matter, and a new one has all of its columns that changed.
+        // Its old rows do not matter, and a new row has all of its changed columns.
         let found = table::check(server, name, &columns, "FULL", true).await?;
         findings.extend(found.into_iter().map(|finding| finding.of_canary(name)));
     }
     Ok(findings)
 }
 
-/// Transaction identifiers that cannot be positions, since there are none, or they have a form of
+/// Transaction identifiers that cannot be positions, because there are none, or they have a form of
 /// a later version.
 async fn positions(server: &mut Server, by: By) -> Result<Option<Finding>, SourceError> {
     if by == By::File || server.flavour == Flavour::MariaDb {
@@ -58,7 +58,7 @@ async fn positions(server: &mut Server, by: By) -> Result<Option<Finding>, Sourc
     }))
 }
 
-/// Databases that are wanted and that the log leaves out.
+/// Wanted databases that the log omits.
 async fn left_out(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, SourceError> {
     let Some(row) = server.log_status().await? else { return Ok(Vec::new()) };
     let (only, ignored) = (cell(&row, 2), cell(&row, 3));
@@ -82,14 +82,14 @@ async fn left_out(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, So
     Ok(findings)
 }
 
-/// The texts of statements, where comments name keys.
+/// The texts of statements, if comments name keys.
 async fn texts(server: &mut Server, rules: &Rules) -> Result<Option<Finding>, SourceError> {
     let format = server.text("SELECT @@GLOBAL.binlog_format").await?.to_ascii_uppercase();
     if !rules.comments || format == "STATEMENT" {
         return Ok(None);
     }
     if server.flavour == Flavour::MariaDb {
-        // Beside rules for tables, comments in statements that are logged as such count.
+        // If there are rules for tables, comments in statements logged as text count.
         let text = "binlog_format=ROW drops the comments of statements, where the keys are: use STATEMENT, or an outbox table";
         let finding = if rules.need_rows() { Finding::note } else { Finding::fatal };
         return Ok(Some(finding(text.to_owned())));

@@ -1,21 +1,21 @@
 //! Columns of a table that the library reads at another place, or with another sign, than the
-//! server wrote them, and with them all columns behind.
+//! server wrote them, which also affects all columns after them.
 
 use mysql_async::Row;
 
 use super::super::server::cell;
 use crate::finding::Finding;
 
-/// The first version of MySQL that is known to count YEAR among the columns that have a sign, as
-/// the library does. 8.0.15 does not; of those between nothing is known.
+/// The first version of MySQL that is known to count YEAR among the columns with a sign, as the
+/// library does. 8.0.15 does not; the versions between are unknown.
 pub(super) const YEAR_COUNTS: (u32, u32, u32) = (8, 0, 29);
 
 /// Types that have a sign.
 const SIGNED: [&str; 8] =
     ["tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double"];
 
-/// Columns whose form is that of MariaDB before 10.1, with parts of a second: the log has another
-/// number of bytes of them than the library reads. `rows` are name, type, key, character set, and
+/// Columns in the format of MariaDB before 10.1, with fractions of a second: their size in the log
+/// differs from the size that the library reads. `rows` are name, type, key, character set, and
 /// type with attributes of each column, in order.
 pub(super) fn columns<'r>(
     table: &'r str,
@@ -37,8 +37,8 @@ fn is_old_form(kind: &str) -> bool {
     kind.contains("mariadb-5.3") && kind.contains('(')
 }
 
-/// Columns that rules use whose sign is read as that of a neighbour, because a YEAR stands before
-/// them. Where no column is unsigned, all have the same sign.
+/// Columns of the rules whose sign is read as a neighbour's, because a YEAR stands before them. If
+/// no column is unsigned, all have the same sign.
 pub(super) fn signs(table: &str, columns: &[&str], rows: &[Row]) -> Vec<Finding> {
     let has_sign = |row: &&Row| SIGNED.contains(&cell(row, 1).to_ascii_lowercase().as_str());
     let is_unsigned = |row: &Row| cell(row, 4).to_ascii_lowercase().contains("unsigned");

@@ -29,7 +29,7 @@ const TEXT_TYPES: [&str; 18] = [
     "date",
 ];
 
-/// Everything that is wrong with a table whose columns rules use.
+/// All faults of a table whose columns the rules use.
 pub(super) async fn check(
     server: &mut Server,
     table: &str,
@@ -93,7 +93,7 @@ pub(super) async fn check(
     Ok(findings)
 }
 
-/// True for a column of MariaDB's own form of texts: `varchar(200) /*M!100301 COMPRESSED*/`.
+/// True for a column in MariaDB's compressed form of texts: `varchar(200) /*M!100301 COMPRESSED*/`.
 fn is_compressed(row: &mysql_async::Row) -> bool {
     let is_text = ["char", "text", "binary", "blob"].iter().any(|kind| cell(row, 1).contains(kind));
     is_text && cell(row, 4).to_ascii_uppercase().ends_with("COMPRESSED*/")
@@ -134,8 +134,8 @@ async fn kind(
     Ok(findings)
 }
 
-/// The storage engine changes rows by itself where a foreign key cascades, and logs nothing of it;
-/// from 9.6 on MySQL's server does it, and logs the rows.
+/// The storage engine itself changes rows where a foreign key cascades, and does not log that; from
+/// 9.6 on, MySQL's server changes them and logs the rows.
 pub(super) async fn cascades(
     server: &mut Server,
     table: &str,
@@ -180,8 +180,8 @@ async fn listed_cascades(
     Ok(rows.iter().map(|row| (cell(row, 0), cell(row, 1))).collect())
 }
 
-/// MariaDB's foreign keys that change rows. It lists them for users alone who may do more than read
-/// the table, and describes the table to everyone who may read it.
+/// MariaDB's foreign keys that change rows. It lists them only for users with more rights than
+/// reading the table, but describes the table to everyone who may read it.
 async fn described_cascades(
     server: &mut Server,
     table: &str,
@@ -197,7 +197,7 @@ async fn described_cascades(
     if server.rows(&query).await?.is_empty() {
         return Ok(Vec::new());
     }
-    // Else names have no quotes, or those of strings.
+    // Otherwise names have no quotes, or those of strings.
     server.set("SET SESSION sql_mode = '', sql_quote_show_create = 1").await?;
     let rows = server.rows(&format!("SHOW CREATE TABLE {}", quoted(table))).await?;
     let text = rows.first().map(|row| cell(row, 1)).unwrap_or_default();

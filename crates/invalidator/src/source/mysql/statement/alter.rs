@@ -1,10 +1,10 @@
-//! `ALTER TABLE`: each of its parts leaves the values of rows as they are, or does not.
+//! `ALTER TABLE`: each of its parts either leaves the values of rows unchanged or does not.
 
 use changes::change::Effect;
 
 use super::cursor::Cursor;
 
-/// First words of parts that leave values as they are: keys, defaults, options, and partitions that
+/// First words of parts that leave values unchanged: keys, defaults, options, and partitions that
 /// keep their rows.
 const HARMLESS: [&str; 31] = [
     "ALGORITHM",
@@ -43,10 +43,10 @@ const HARMLESS: [&str; 31] = [
 /// Engines that keep rows.
 const ENGINES: [&str; 4] = ["ARIA", "INNODB", "MYISAM", "ROCKSDB"];
 
-/// What may be dropped without a change of any value.
+/// Objects that may be dropped without a change of any value.
 const DROPPED: [&str; 6] = ["CHECK", "CONSTRAINT", "FOREIGN", "INDEX", "KEY", "PRIMARY"];
 
-/// The effect of the statement; the cursor stands behind `TABLE`.
+/// The effect of the statement; the cursor is after `TABLE`.
 pub(super) fn effect(cursor: &mut Cursor<'_>, ignores_rows: bool) -> Effect {
     let _ = cursor.skip("IF") && cursor.skip("EXISTS");
     let Some(table) = cursor.table() else { return Effect::Unknown };
@@ -77,10 +77,10 @@ pub(super) fn effect(cursor: &mut Cursor<'_>, ignores_rows: bool) -> Effect {
     if tables.is_empty() { Effect::None } else { Effect::Tables(tables) }
 }
 
-/// True if the part that begins with this word leaves every value as it is.
+/// True if the part that starts with this word leaves every value unchanged.
 fn keeps_values(word: &str, part: &mut Cursor<'_>) -> bool {
     match word {
-        // What is cached has no such column.
+        // Cached values have no such column.
         "ADD" => !part.skip("SYSTEM") && !part.skip("PERIOD"),
         "ALTER" => true,
         "DROP" => DROPPED.iter().any(|word| part.skip(word)),

@@ -1,12 +1,12 @@
-//! Foreign keys in the description of a table that change its rows when another table's change.
+//! Foreign keys in the description of a table that change its rows when another table changes.
 
 use changes::sql::{Token, Tokens};
 
 use super::cursor::Cursor;
 use super::is_word;
 
-/// The foreign keys of a `SHOW CREATE TABLE`, whose names are in backticks: the name of each that
-/// changes rows, and its parent's.
+/// The foreign keys of a `SHOW CREATE TABLE` with names in backticks: the name of each that changes
+/// rows, and its parent's.
 pub(in super::super) fn cascades(schema: &str, description: &str) -> Vec<(String, String)> {
     let tokens = Tokens::new(description, true).skip_while(|token| *token != Token::Sign('('));
     let mut depth = 0;
@@ -28,7 +28,7 @@ fn cascade(mut part: Cursor<'_>) -> Option<(String, String)> {
     if !part.skip("CONSTRAINT") {
         return None;
     }
-    // A name that is not UTF-8 is one all the same.
+    // A name that is not UTF-8 is still a name.
     let key = part.name().unwrap_or_default();
     let at = part.rest().iter().position(|token| is_word(token, "REFERENCES"))?;
     for _ in 0..=at {

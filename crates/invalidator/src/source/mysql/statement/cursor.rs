@@ -1,12 +1,12 @@
-//! A place in a statement's tokens, and what is read there.
+//! A position in a statement's tokens, and the readers there.
 
 use changes::sql::Token;
 
-/// Reads tokens one after another; what does not fit stays.
+/// Reads tokens one after another; a token that does not fit stays.
 pub(super) struct Cursor<'c> {
     tokens: &'c [Token<'c>],
     at: usize,
-    /// The database of tables that are named without one.
+    /// The database of tables named without one.
     schema: &'c str,
 }
 
@@ -15,12 +15,12 @@ impl<'c> Cursor<'c> {
         Self { tokens, at: 0, schema }
     }
 
-    /// The tokens that were not read.
+    /// The unread tokens.
     pub(super) fn rest(&self) -> &'c [Token<'c>] {
         &self.tokens[self.at.min(self.tokens.len())..]
     }
 
-    /// True where nothing but the end of a statement follows.
+    /// True if only the end of a statement follows.
     pub(super) fn is_at_end(&self) -> bool {
         matches!(self.rest(), [] | [Token::Sign(';'), ..])
     }
@@ -36,21 +36,21 @@ impl<'c> Cursor<'c> {
         Some(word.to_ascii_uppercase())
     }
 
-    /// True, and one further, where this word stands.
+    /// If the next token is this word, skips it and returns true.
     pub(super) fn skip(&mut self, word: &str) -> bool {
         let is_there = self.rest().first().is_some_and(|token| super::is_word(token, word));
         self.at += usize::from(is_there);
         is_there
     }
 
-    /// True, and one further, where this sign stands.
+    /// If the next token is this sign, skips it and returns true.
     pub(super) fn skip_sign(&mut self, sign: char) -> bool {
         let is_there = self.rest().first() == Some(&Token::Sign(sign));
         self.at += usize::from(is_there);
         is_there
     }
 
-    /// MariaDB's `WAIT n` and `NOWAIT` behind a table's name.
+    /// MariaDB's `WAIT n` and `NOWAIT` after a table's name.
     pub(super) fn skip_wait(&mut self) {
         if self.skip("WAIT") {
             self.step();
@@ -58,7 +58,7 @@ impl<'c> Cursor<'c> {
         self.skip("NOWAIT");
     }
 
-    /// A name. None for one whose bytes are no UTF-8: it cannot be compared.
+    /// A name. None for one that is not UTF-8, because it cannot be compared.
     pub(super) fn name(&mut self) -> Option<String> {
         let name = match self.rest().first()? {
             Token::Word(word) => (*word).to_owned(),

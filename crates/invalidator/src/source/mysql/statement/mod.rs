@@ -1,8 +1,8 @@
-//! Statements of the log as text: what each does to the rows of tables.
+//! Statements of the log as text, and their effects on the rows of tables.
 //!
-//! Every statement is a decision. Its verb and object are in a list of those known to leave rows as
-//! they are, or they name the tables that they change, or they are not understood; the last two
-//! are gaps where rules look at tables.
+//! Every statement is judged. Its verb and object are in a list of those known to leave rows
+//! unchanged, or they name the tables that they change, or they are unknown; the last two are gaps
+//! if rules use such tables.
 
 mod alter;
 mod cascades;
@@ -15,11 +15,11 @@ use super::server::Flavour;
 pub(super) use cascades::cascades;
 use cursor::Cursor;
 
-/// A statement that begins or ends a transaction.
+/// A statement that starts or ends a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Control {
     Begin,
-    /// The end; of a rollback, too, which is logged only if an engine without transactions took
+    /// The end, also of a rollback, which is logged only if an engine without transactions took
     /// part.
     End,
     XaEnd,
@@ -27,7 +27,7 @@ pub(super) enum Control {
     XaRollback,
 }
 
-/// What the statement does to transactions; none if it does nothing.
+/// The statement's effect on transactions; none if it has none.
 pub(super) fn control(text: &str) -> Option<Control> {
     let is_said = |token: &Token<'_>| !matches!(token, Token::Comment(_) | Token::Sign(';'));
     let mut words = Tokens::new(text, true).filter(is_said).map(|token| match token {
@@ -50,7 +50,7 @@ pub(super) fn control(text: &str) -> Option<Control> {
     }
 }
 
-/// What the statement does to rows, in a session whose database is `schema`.
+/// The statement's effect on rows, in a session whose database is `schema`.
 pub(super) fn effect(flavour: Flavour, schema: &str, text: &str) -> Effect {
     let read = |escapes| {
         if let Some(table) = emptied_by_server(Tokens::new(text, escapes)) {
@@ -68,11 +68,11 @@ pub(super) fn effect(flavour: Flavour, schema: &str, text: &str) -> Effect {
         }
     };
     let effect = read(true);
-    // The text does not tell whether a backslash was an escape in its session.
+    // The text does not show whether a backslash was an escape in its session.
     if text.contains('\\') { either(effect, read(false)) } else { effect }
 }
 
-/// The effect of a statement that has one of two.
+/// The effect of a statement that has one of two effects.
 fn either(one: Effect, other: Effect) -> Effect {
     match (one, other) {
         (one, other) if one == other => one,
@@ -85,7 +85,7 @@ fn either(one: Effect, other: Effect) -> Effect {
     }
 }
 
-/// MariaDB writes a comment in place of an event that the follower is said not to understand.
+/// MariaDB writes a comment in place of an event that the follower reportedly does not understand.
 fn empty(text: &str) -> Effect {
     let Some((_, number)) = text.split_once("Dummy event replacing event type ") else {
         return Effect::None;
@@ -97,12 +97,12 @@ fn empty(text: &str) -> Effect {
     }
 }
 
-/// The table that the server itself says is empty. Rows of a MEMORY table are gone after a restart
-/// of the server, which logs ``DELETE FROM `db`.`table` `` when the table is first used, whatever
-/// the format. Newer versions of MySQL, and MariaDB, log `TRUNCATE TABLE`.
+/// A table that the server itself declares empty. Rows of a MEMORY table are gone after a restart
+/// of the server, which logs ``DELETE FROM `db`.`table` `` when the table is first used, in any
+/// format. Newer versions of MySQL, and MariaDB, log `TRUNCATE TABLE`.
 ///
-/// No other form of `DELETE` counts: that of a session which logs statements may change rows of
-/// more tables, by triggers and foreign keys.
+/// No other form of `DELETE` counts: in a session that logs statements, it may change rows of more
+/// tables, by triggers and foreign keys.
 fn emptied_by_server(tokens: Tokens<'_>) -> Option<String> {
     let tokens: Vec<_> = tokens.take(6).collect();
     let [
@@ -115,12 +115,12 @@ fn emptied_by_server(tokens: Tokens<'_>) -> Option<String> {
     else {
         return None;
     };
-    // A name whose bytes are no UTF-8 cannot be compared.
+    // A name that is not UTF-8 cannot be compared.
     let is_text = |name: &str| !name.contains('\u{fffd}');
     (is_text(schema) && is_text(table)).then(|| format!("{schema}.{table}"))
 }
 
-/// True for the beginning of a statement that changes rows, or may do so through a function.
+/// True for the start of a statement that changes rows, or may do so through a function.
 fn changes_rows(first: &Token<'_>) -> bool {
     const VERBS: [&str; 11] = [
         "INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "CALL", "DO", "VALUES",
@@ -133,7 +133,7 @@ fn changes_rows(first: &Token<'_>) -> bool {
     }
 }
 
-/// Verbs of statements that leave the rows of tables as they are.
+/// Verbs of statements that leave the rows of tables unchanged.
 const HARMLESS: [&str; 9] = [
     "ANALYZE",
     "FLUSH",
@@ -146,7 +146,7 @@ const HARMLESS: [&str; 9] = [
     "UNINSTALL",
 ];
 
-/// Objects whose making, change and removal leave the rows of tables as they are.
+/// Objects whose creation, change and removal leave the rows of tables unchanged.
 const OBJECTS: [&str; 10] = [
     "EVENT",
     "FUNCTION",
@@ -160,7 +160,7 @@ const OBJECTS: [&str; 10] = [
     "VIEW",
 ];
 
-/// Those that MariaDB alone has, and those that MySQL alone has (until 9.7).
+/// Objects that only MariaDB has, and those that only MySQL has (until 9.7).
 const OBJECTS_OF_MARIADB: [&str; 2] = ["PACKAGE", "SEQUENCE"];
 const OBJECTS_OF_MYSQL: [&str; 5] = ["INSTANCE", "LIBRARY", "LOGFILE", "REFERENCE", "RESOURCE"];
 
@@ -195,7 +195,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `SET STATEMENT name = value FOR statement` is the statement.
+    /// `SET STATEMENT name = value FOR statement` has the effect of its inner statement.
     fn set(&self, cursor: &mut Cursor<'_>) -> Effect {
         if !cursor.skip("STATEMENT") {
             let is_known = ["PASSWORD", "DEFAULT", "RESOURCE"].iter().any(|word| cursor.skip(word));
@@ -224,7 +224,7 @@ impl Reader<'_> {
         loop {
             let word = cursor.word()?;
             if word == "DEFINER" {
-                // Views, triggers, routines and events alone have one.
+                // Only views, triggers, routines and events have one.
                 return Some((before, "VIEW".to_owned()));
             }
             let is_table = ["TABLE", "TABLES", "DATABASE", "SCHEMA"].contains(&word.as_str());
@@ -309,7 +309,7 @@ fn renamed(cursor: &mut Cursor<'_>) -> Effect {
             break;
         }
     }
-    // A name that could not be read is missing.
+    // If a name is unreadable, it is missing.
     if tables.len() >= 2 && tables.len().is_multiple_of(2) && cursor.is_at_end() {
         Effect::Tables(tables)
     } else {

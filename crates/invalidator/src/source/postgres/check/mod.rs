@@ -1,4 +1,4 @@
-//! Checks that a server's log carries what the rules need.
+//! Checks that a server's log carries the changes that the rules need.
 
 mod parts;
 
@@ -14,7 +14,7 @@ use crate::change_source::LogRoom;
 use crate::finding::Finding;
 use crate::source::recheck::Checked;
 
-/// Everything that is wrong, fatal or not.
+/// All faults, fatal or not.
 pub(super) async fn check(
     connection: &mut Connection,
     settings: &Settings,
@@ -59,7 +59,7 @@ pub(super) async fn check(
         let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == table)
             && !rules.tables.contains_key(table);
         if rules.is_canary(table) {
-            // Its old rows do not matter, nor what it is made of.
+            // Its old rows and its parts do not matter.
             let found = asking.table(table, columns, true).await?;
             findings.extend(found.into_iter().map(|finding| finding.of_canary(table)));
             continue;
@@ -76,8 +76,8 @@ pub(super) async fn check(
     Ok(checked)
 }
 
-/// Refuses messages where the log has them in another encoding than applications have. Values of
-/// rows are converted on their way, messages are not.
+/// Refuses messages whose encoding in the log differs from the applications'. Values of rows are
+/// converted on their way, messages are not.
 async fn messages(connection: &mut Connection) -> Result<Option<Finding>, Failure> {
     let encoding = connection.text("SHOW server_encoding").await?;
     let is_as_written = ["UTF8", "SQL_ASCII"].contains(&encoding.as_str());
@@ -88,8 +88,8 @@ async fn messages(connection: &mut Connection) -> Result<Option<Finding>, Failur
     }))
 }
 
-/// Notes a slot that no standby copies, though the primary waits for standbys: it was made before
-/// that setting.
+/// Reports a slot that no standby copies although the primary waits for standbys: it was created
+/// before that setting.
 async fn failover(
     connection: &mut Connection,
     settings: &Settings,
@@ -111,7 +111,7 @@ async fn failover(
     }))
 }
 
-/// The room that `max_slot_wal_keep_size` leaves to the slot.
+/// The space that `max_slot_wal_keep_size` leaves to the slot.
 async fn room(connection: &mut Connection, slot: &str) -> Result<Option<LogRoom>, Failure> {
     let query = format!(
         "SELECT wal_status, COALESCE(safe_wal_size, 0)::text, setting::bigint * 1048576 \
@@ -128,7 +128,7 @@ async fn room(connection: &mut Connection, slot: &str) -> Result<Option<LogRoom>
     Ok(Some(LogRoom { bytes, is_short }))
 }
 
-/// Types whose text depends on settings, or is another one in most languages.
+/// Types whose text depends on settings, or differs between languages.
 const OTHER_TEXTS: &str = "'bool', 'float4', 'float8', 'timestamp', 'timestamptz', 'timetz', 'interval', 'bytea', 'money'";
 
 /// A table or partition that has rows.
@@ -143,10 +143,10 @@ struct Asking<'c> {
     connection: &'c mut Connection,
     /// The publication's name as SQL writes it.
     publication: String,
-    /// True where changes of partitions are published as those of the whole table; none without a
+    /// True if changes of partitions are published as those of the whole table; none without a
     /// publication.
     is_via_root: Option<bool>,
-    /// The tables that rules look at, with the columns that these use.
+    /// The tables of the rules, with the columns that they use.
     wanted: &'c BTreeMap<&'c str, Vec<&'c str>>,
 }
 
@@ -198,7 +198,7 @@ impl Asking<'_> {
             let logged = self.logged(oid, identity).await?;
             findings.extend(old_values(table, columns, logged.as_deref()));
         }
-        // The log has of a partition what the partition's own setting says.
+        // For a partition, the log follows the partition's own setting.
         for holder in &holders {
             let name = format!("{}.{}", holder.schema, holder.name);
             let logged = self.logged(&holder.oid, &holder.identity).await?;
@@ -229,7 +229,7 @@ impl Asking<'_> {
 
     /// The parts of a table whose rows the log does not have as rows of that table.
     async fn unlogged(&mut self, table: &str, oid: &str) -> Result<Vec<Finding>, Failure> {
-        // The rows of a temporary table are seen by one session alone.
+        // Only one session sees the rows of a temporary table.
         let query = format!(
             "WITH RECURSIVE part AS (SELECT {oid}::oid AS oid UNION \
              SELECT inhrelid FROM pg_inherits JOIN part ON oid = inhparent) \
@@ -242,7 +242,7 @@ impl Asking<'_> {
         let finding = |row: Vec<String>| {
             let [name, is_own, persistence, kind] = row.try_into().ok()?;
             let text = match (is_own.as_str(), persistence.as_str(), kind.as_str()) {
-                // One that rules look at is checked by itself.
+                // A table of the rules is checked separately.
                 ("false", ..) if self.wanted.contains_key(name.as_str()) => return None,
                 ("false", ..) => format!(
                     "table {name} inherits from table {table}, and the log has its rows under its own name: write keys for it, too"
@@ -258,7 +258,7 @@ impl Asking<'_> {
         Ok(parts.into_iter().filter_map(finding).collect())
     }
 
-    /// What the publication leaves out of a table or a partition.
+    /// The parts of a table or a partition that the publication omits.
     async fn published(
         &mut self,
         schema: &str,
@@ -299,7 +299,7 @@ impl Asking<'_> {
         })
     }
 
-    /// Columns whose text in the log may be another than what applications make of their values.
+    /// Columns whose text in the log may differ from the applications' text of their values.
     async fn types(
         &mut self,
         table: &str,
@@ -322,8 +322,8 @@ impl Asking<'_> {
         Ok(others.map(finding).collect())
     }
 
-    /// Generated columns, which the log has from version 18 on. There the publication says whether,
-    /// and does not list those that it leaves out.
+    /// Generated columns, which the log has from version 18 on. There, the publication shows
+    /// whether it has them, and does not list the omitted ones.
     async fn generated(
         &mut self,
         table: &str,
@@ -343,7 +343,7 @@ impl Asking<'_> {
         Ok(generated.filter(|column| columns.contains(&column.as_str())).map(finding).collect())
     }
 
-    /// The columns whose old values are logged; none where all are.
+    /// The columns whose old values are logged; none if all are.
     async fn logged(&mut self, oid: &str, identity: &str) -> Result<Option<Vec<String>>, Failure> {
         let index = match identity {
             "f" => return Ok(None),
@@ -361,7 +361,7 @@ impl Asking<'_> {
     }
 }
 
-/// The columns whose old values are not among those that are logged.
+/// The columns whose old values are not logged.
 fn old_values(table: &str, columns: &[&str], logged: Option<&[String]>) -> Vec<Finding> {
     let Some(logged) = logged else { return Vec::new() };
     let lacks = columns.iter().filter(|column| !logged.iter().any(|one| one == *column));

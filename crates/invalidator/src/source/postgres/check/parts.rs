@@ -1,5 +1,5 @@
-//! The parts of a table that statements change for which the log has nothing: its identity, its
-//! columns with the labels of their enums, and the files of its partitions.
+//! The parts of a table that statements can change without a log entry: its identity, its columns
+//! with the labels of their enums, and the files of its partitions.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::super::failure::Failure;
 use crate::source::recheck::TOLD;
 
 /// A recursive query `made`: for each column of a table (`name`) its type (`kind`), and each type
-/// (`part`) that values of this one are made of: itself, the base type of a domain, the elements of
-/// an array, the bounds of a range, the columns of a composite.
+/// (`part`) that its values consist of: itself, the base type of a domain, the elements of an
+/// array, the bounds of a range, the columns of a composite.
 pub(super) fn types_of(oid: &str) -> String {
     format!(
         "made (name, kind, part) AS (SELECT attname, atttypid, atttypid FROM pg_attribute \
@@ -22,9 +22,9 @@ pub(super) fn types_of(oid: &str) -> String {
     )
 }
 
-/// The parts of a table. A table that was swapped for another has another number, a column that was
-/// dropped and added again, too. A table or partition that was emptied or rewritten has another
-/// file, which is of no interest where the log tells that (`is_told`).
+/// The parts of a table. A swapped table has another number, as does a column that was dropped and
+/// added again. An emptied or rewritten table or partition has another file, which does not matter
+/// if the log reports that (`is_told`).
 pub(super) async fn of(
     connection: &mut Connection,
     table: &str,
@@ -50,7 +50,7 @@ pub(super) async fn of(
     for row in connection.rows(&columns).await? {
         parts.insert(format!("column {} of table {table}", row[0]), row[1].clone());
     }
-    // A label that is renamed changes the text of every row that has it.
+    // Renaming a label changes the text of every row that has it.
     let labels = format!(
         "WITH RECURSIVE {} SELECT DISTINCT e.oid::text, enumtypid::regtype::text, enumlabel \
          FROM made JOIN pg_enum e ON enumtypid = part",

@@ -1,9 +1,9 @@
 //! The statements that prepare a database: publication, slot, the canary's table, and an event
-//! trigger that writes into the log what the log does not show.
+//! trigger that writes changes into the log that it does not show otherwise.
 //!
-//! The trigger compares what the followed tables are made of before and after each statement of
-//! definition, and writes a message for each table that lost something (`install.sql`). All of it
-//! is in a schema named after the slot, so invalidators of one database do not share it.
+//! The trigger compares the parts of the followed tables before and after each definition
+//! statement, and writes a message for each table that lost something (`install.sql`). All of it is
+//! in a schema named after the slot, so invalidators of one database do not share it.
 
 use changes::keys::Rules;
 
@@ -12,21 +12,21 @@ use super::failure::Failure;
 use super::settings::Settings;
 use crate::change_source::SourceError;
 
-/// Marks what the installation made, so that its removal leaves all else as it is.
+/// Marks the installed objects, so that the removal leaves all others unchanged.
 const MARK: &str = "made by holdall invalidate setup";
 
-/// The longest slot whose name the schema can have, in bytes: PostgreSQL cuts names at 63.
+/// The longest slot name that the schema's name can include, in bytes: PostgreSQL cuts names at 63.
 const SLOT_BYTES_MAX: usize = 47;
 
 /// The reason why there are no statements.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The slot's name is too long for the names made of it.
+    /// The slot's name is too long for the names derived from it.
     #[error("source.slot: {0} has more than {max} bytes", max = SLOT_BYTES_MAX)]
     SlotTooLong(String),
 }
 
-/// The prefix of the messages that are for the invalidator of this slot.
+/// The prefix of messages for the invalidator of this slot.
 pub(super) fn message_prefix(slot: &str) -> String {
     format!("holdall-ddl:{slot}")
 }
@@ -36,8 +36,8 @@ fn schema(slot: &str) -> String {
     format!("holdall_{slot}")
 }
 
-/// A question that answers the tables whose changes the event trigger tells, a line each; nothing
-/// where it is not there or not enabled.
+/// A query for the tables whose changes the event trigger reports, one per line; empty if the
+/// trigger is absent or disabled.
 pub(super) fn told_tables(slot: &str) -> String {
     let schema = schema(slot);
     format!(
@@ -77,7 +77,7 @@ pub fn install(settings: &Settings, rules: &Rules) -> Result<String, SetupError>
     filled(include_str!("install.sql"), settings, &more)
 }
 
-/// The statements that remove what those of [`install`] made.
+/// The statements that undo those of [`install`].
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ pub fn remove(settings: &Settings, rules: &Rules) -> Result<String, SetupError> 
     filled(include_str!("remove.sql"), settings, &[("@canary@", canary.unwrap_or_default())])
 }
 
-/// Runs the statements at the first server that takes writes; answers which one that is.
+/// Runs the statements at the first server that accepts writes; returns its name.
 ///
 /// # Errors
 ///
@@ -132,7 +132,7 @@ fn quoted(table: &str) -> String {
     format!("{}.{}", identifier(schema), identifier(name))
 }
 
-/// The text with the settings' names, and those of `more`, in place of what stands for them.
+/// The text with its placeholders replaced by the settings' names and those of `more`.
 fn filled(text: &str, settings: &Settings, more: &[(&str, String)]) -> Result<String, SetupError> {
     let (slot, publication) = (&settings.slot, &settings.publication);
     if slot.len() > SLOT_BYTES_MAX {
