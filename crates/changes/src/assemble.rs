@@ -6,10 +6,10 @@
 //!     change.. prepare .. finish -> keys, when the finish says committed
 //! ```
 //!
-//! The keys of a transaction that is larger than memory's bound go to a file while it is read.
+//! The keys of a transaction above the memory limit go to a file while it is read.
 //!
-//! While a prepared transaction waits for its end, positions that are given out stay before it, so
-//! that a restart reads its changes again.
+//! While a prepared transaction waits for its end, returned positions stay before it, so that a
+//! restart reads its changes again.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -24,7 +24,7 @@ use crate::position::Position;
 /// The output of the assembler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// These keys are stale (none, often), and everything until the position is said.
+    /// These keys are stale (often there are none), and everything up to the position was returned.
     Commit {
         /// The first keys of a large transaction, in the order of the changes.
         file: Option<KeyFile>,
@@ -34,7 +34,7 @@ pub enum Output {
         position: Position,
         /// Commit time, in microseconds since 1970; 0 if nothing was committed.
         committed_us: u64,
-        /// Identifies the commit, for the question whether other sessions see it.
+        /// Identifies the commit, to query whether other sessions see it.
         mark: Mark,
     },
     /// The changes are unknown.
@@ -49,7 +49,7 @@ pub struct Assembler {
     keyer: Keyer,
     open: Keys,
     prepared: HashMap<String, Prepared>,
-    /// The end of the last transaction that was read whole.
+    /// The end of the last whole transaction read.
     last: Position,
     /// Bytes of keys that one transaction may hold in memory.
     bytes_max: usize,
@@ -63,7 +63,7 @@ struct Prepared {
     keys: Keys,
     /// The end of the last transaction before it.
     before: Position,
-    /// In the order of preparing.
+    /// The order of preparation.
     turn: u64,
 }
 
@@ -74,12 +74,12 @@ struct Keys {
     order: Vec<Bytes>,
     seen: HashSet<Bytes>,
     bytes: usize,
-    /// Why not all keys are known.
+    /// The reason why not all keys are known.
     gap: Option<String>,
 }
 
 impl Assembler {
-    /// Begins after `start`; a transaction may have `bytes_max` bytes of keys in memory, and the
+    /// Starts after `start`; a transaction may hold `bytes_max` bytes of keys in memory, and the
     /// others in `files`.
     #[must_use]
     pub fn new(keyer: Keyer, start: Position, bytes_max: usize, files: KeyFiles) -> Self {
@@ -93,7 +93,7 @@ impl Assembler {
         self.prepared.len()
     }
 
-    /// Takes an event; answers what is known by it.
+    /// Takes an event; returns the resulting outputs.
     pub fn push(&mut self, event: Event) -> Vec<Output> {
         match event {
             Event::Change(change) => {
@@ -141,8 +141,8 @@ impl Assembler {
         }
     }
 
-    /// Moves the keys of the transaction that is being read to its file, if they are more than
-    /// memory may hold. Called after each event.
+    /// Moves the keys of the current transaction to its file if they exceed the memory limit.
+    /// Called after each event.
     pub async fn bound(&mut self) {
         if self.open.bytes > self.bytes_max
             && let Err(error) = self.open.move_to_file(&self.files).await
@@ -190,7 +190,7 @@ impl Assembler {
         outputs
     }
 
-    /// The place from which a restart loses nothing.
+    /// The position from which a restart loses nothing.
     fn safe(&self) -> Position {
         let first = self.prepared.values().min_by_key(|one| one.turn);
         first.map_or(&self.last, |one| &one.before).clone()
@@ -198,7 +198,7 @@ impl Assembler {
 }
 
 impl Keys {
-    /// A key that comes again later is in the file twice.
+    /// A key that recurs later is in the file twice.
     async fn move_to_file(&mut self, files: &KeyFiles) -> io::Result<()> {
         let keys = std::mem::take(&mut self.order);
         self.seen = HashSet::new();
@@ -337,7 +337,7 @@ mod tests {
         assert!(matches!(&outputs[..], [Output::Gap(_), Output::Commit { .. }]), "{outputs:?}");
     }
 
-    /// Reads a transaction of 200 keys, all but the last of which memory does not hold.
+    /// Reads a transaction of 200 keys, all but the last of which are in the file.
     async fn large(assembler: &mut Assembler) -> Vec<Output> {
         for number in 0..200 {
             assembler.push(message(&format!("key-{number}")));
@@ -364,7 +364,7 @@ mod tests {
         assert!(!keys.is_empty() && !found.is_empty());
         found.extend(keys);
         assert_eq!(found, (0..200).map(|at| format!("key-{at}")).collect::<Vec<_>>());
-        // The next one is none of its business.
+        // The next transaction is independent.
         assembler.push(message("a"));
         assert_eq!(assembler.push(commit(6)), said(&["a"], 6, 6));
     }

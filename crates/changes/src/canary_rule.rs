@@ -1,4 +1,4 @@
-//! The canary's row or message, and the keys that stand for one beat of it in every cluster.
+//! The canary's row or message, and the keys that represent one beat of it in every cluster.
 
 use bytes::Bytes;
 
@@ -8,22 +8,22 @@ pub const MESSAGE_PREFIX: &str = "holdall-canary";
 /// The columns of the canary's table.
 pub const COLUMNS: [&str; 2] = ["beat", "name"];
 
-/// The change of our own that is followed through the log.
+/// The change that the invalidator writes and follows through the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CanaryRule {
-    /// The table with a row of ours, `schema.name`; none for messages in PostgreSQL's log.
+    /// The table with the canary's row, `schema.name`; none for messages in PostgreSQL's log.
     pub table: Option<String>,
     /// The name of this invalidator's row, which no other invalidator has.
     pub name: String,
-    /// The beginnings of the keys: each of them is followed by itself.
+    /// The prefixes of the keys; each is also the prefix of its own keys.
     pub prefixes: Vec<String>,
-    /// Keys of each prefix, which a cluster's servers share.
+    /// Keys per prefix, distributed over a cluster's servers.
     pub keys: u32,
 }
 
 impl CanaryRule {
-    /// The keys of a beat. What stands before the hash stop is the same for each beat, so a key is
-    /// on the same server always.
+    /// The keys of a beat. The part before the hash stop is the same for each beat, so a key is
+    /// always on the same server.
     pub fn keys(&self, beat: u64) -> impl Iterator<Item = Bytes> {
         let numbered = |prefix| (0..self.keys).map(move |number| (prefix, number));
         let key =
@@ -37,7 +37,7 @@ impl CanaryRule {
         format!("{} {beat}", self.name)
     }
 
-    /// The beat of a message, if it is one of ours.
+    /// The beat of a message, if it is a canary's.
     #[must_use]
     pub fn beat_of(&self, prefix: &str, content: &[u8]) -> Option<u64> {
         if prefix != MESSAGE_PREFIX || self.table.is_some() {

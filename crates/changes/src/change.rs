@@ -7,12 +7,12 @@ use bytes::Bytes;
 use crate::gtid::Origin;
 use crate::position::Position;
 
-/// A table as the log describes it at one moment.
+/// A table as the log describes it at one time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
     /// `schema.name`, as declared in the configuration.
     pub name: String,
-    /// Names of its columns, in the order in which rows give them.
+    /// Names of its columns, in the order of rows.
     pub columns: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ pub enum Cell {
     Null,
     /// The value, as its text.
     Text(Bytes),
-    /// The log carries a value of a type that has no one text.
+    /// The log has a value of a type without a unique text.
     Unprintable,
 }
 
@@ -59,7 +59,7 @@ pub enum Change {
         keys: Vec<Bytes>,
         /// Its effect on rows that the log does not carry.
         effect: Effect,
-        /// Its text, or the beginning of it.
+        /// Its text, or the start of it.
         text: String,
     },
 }
@@ -67,7 +67,7 @@ pub enum Change {
 /// The effect of a statement on rows that it does not name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// It is known to leave rows as they are, or the log carries them.
+    /// It is known to leave rows unchanged, or the log carries them.
     None,
     /// It changes rows of some table.
     Rows,
@@ -75,11 +75,11 @@ pub enum Effect {
     Tables(Vec<String>),
     /// It removes every table of this database.
     Database(String),
-    /// It is not understood.
+    /// Its effect is unknown.
     Unknown,
 }
 
-/// Identifies a commit, for the question whether other sessions of the database see it.
+/// Identifies a commit, to query whether other sessions of the database see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mark {
     /// The database cannot report whether other sessions see it.
@@ -90,7 +90,7 @@ pub enum Mark {
     End {
         /// The binary log's name.
         file: String,
-        /// Bytes from its beginning.
+        /// Bytes from its start.
         offset: u64,
     },
     /// MySQL's transaction identifier.
@@ -100,27 +100,27 @@ pub enum Mark {
         /// Its number there.
         number: u64,
     },
-    /// The end of a prepared transaction, which the database reports a moment before others see it.
+    /// The end of a prepared transaction, which the database reports shortly before others see it.
     Prepared(Box<Self>),
 }
 
 /// The next event of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A change of the transaction that is being read.
+    /// A change of the current transaction.
     Change(Change),
-    /// The transaction that was being read is committed.
+    /// The current transaction is committed.
     Commit {
         /// The position after it.
         position: Position,
-        /// Commit time, in microseconds since 1970; of the database's clock.
+        /// Commit time, in microseconds since 1970, by the database's clock.
         committed_us: u64,
-        /// Identifies the commit, for the question whether other sessions see it.
+        /// Identifies the commit, to query whether other sessions see it.
         mark: Mark,
     },
-    /// The transaction that was being read is rolled back.
+    /// The current transaction is rolled back.
     Rollback,
-    /// The transaction that was being read is prepared; [`Event::Finish`] ends it by its name.
+    /// The current transaction is prepared; [`Event::Finish`] ends it by its name.
     Prepare {
         /// The transaction's name.
         xid: String,
@@ -135,14 +135,14 @@ pub enum Event {
         is_committed: bool,
         /// The position after it.
         position: Position,
-        /// Commit time, in microseconds since 1970; of the database's clock.
+        /// Commit time, in microseconds since 1970, by the database's clock.
         committed_us: u64,
-        /// Identifies the commit, for the question whether other sessions see it.
+        /// Identifies the commit, to query whether other sessions see it.
         mark: Mark,
     },
-    /// A heartbeat: the database is there and has no news.
+    /// A heartbeat: the database is up and has no news.
     Alive,
-    /// Nothing of interest up to here.
+    /// There are no relevant changes up to here.
     Idle {
         /// The position to continue from.
         position: Position,
@@ -152,7 +152,7 @@ pub enum Event {
         /// The cause, and a remedy.
         why: String,
     },
-    /// A part of the log cannot be understood, so what changed there is not known.
+    /// A part of the log is unreadable, so its changes are unknown.
     Gap {
         /// The cause, and a remedy.
         why: String,

@@ -1,7 +1,7 @@
 //! Keys in a statement's comments: `UPDATE users SET .. /* mc:del user:7 r:user:7 */`.
 //!
-//! The statement is walked as SQL is read, so that what looks like a comment inside of a string, a
-//! quoted name or another comment is none.
+//! The statement is tokenized like SQL, so text that looks like a comment inside a string, a quoted
+//! name or another comment does not count.
 
 use bytes::Bytes;
 
@@ -10,25 +10,25 @@ use crate::sql::{Token, Tokens};
 /// The prefix of a comment that carries keys.
 const MARK: &str = "mc:del ";
 
-/// The keys that the comments of a statement name, in order, byte for byte as its session wrote
-/// them: a session may have another character set than UTF-8, and a cache has bytes.
+/// The keys in the comments of a statement, in order, byte for byte as its session wrote them: a
+/// session may use another character set than UTF-8, and a cache has bytes.
 ///
-/// The log does not say with every text whether a backslash was an escape in its session. Where
-/// that makes a difference, the keys of both readings count: deleting one too many does no harm.
+/// The log does not always show whether a backslash was an escape in the session. Where that makes
+/// a difference, the keys of both readings count: deleting one too many does no harm.
 #[must_use]
 pub fn keys(statement: &[u8]) -> Vec<Bytes> {
     if let Ok(text) = std::str::from_utf8(statement) {
         let keys = named(text).into_iter();
         return keys.map(|key| Bytes::copy_from_slice(key.as_bytes())).collect();
     }
-    // Each byte as the character of its number. What separates tokens and keys is ASCII, and that
-    // is the same in both.
+    // Each byte as the character with its number. Token and key separators are ASCII, which is the
+    // same in both.
     let text: String = statement.iter().map(|byte| char::from(*byte)).collect();
     let bytes = |key: &str| key.chars().filter_map(|letter| u8::try_from(letter).ok()).collect();
     named(&text).into_iter().map(bytes).collect()
 }
 
-/// The keys that the comments of a text name.
+/// The keys in the comments of a text.
 fn named(statement: &str) -> Vec<&str> {
     let mut keys = read(statement, true);
     if statement.contains('\\') {
@@ -47,7 +47,7 @@ fn read(statement: &str, escapes: bool) -> Vec<&str> {
     comments.flat_map(keys_of).collect()
 }
 
-/// The keys of one comment, if it is ours.
+/// The keys of one comment, if it has the mark.
 fn keys_of(comment: &str) -> impl Iterator<Item = &str> {
     comment.trim_start().strip_prefix(MARK).unwrap_or_default().split_ascii_whitespace()
 }
@@ -65,12 +65,12 @@ mod tests {
     fn keys_have_the_bytes_that_the_session_wrote() {
         let latin = b"UPDATE t SET a='\xfc' /* \xfc */ /* mc:del k:schl\xfcssel k:plain */ -- \xe9";
         assert_eq!(keys_of_bytes(latin), [&b"k:schl\xfcssel"[..], b"k:plain"]);
-        // In one statement with binary data, a key in UTF-8 is itself.
+        // In a statement with binary data, a key in UTF-8 is unchanged.
         let mixed = "INSERT INTO t VALUES ('x') /* mc:del schlüssel \u{fffd} */".as_bytes();
         let mixed = mixed.iter().map(|byte| if *byte == b'x' { 0xff } else { *byte });
         let mixed: Vec<u8> = mixed.collect();
         assert_eq!(keys_of_bytes(&mixed), ["schlüssel".as_bytes(), "\u{fffd}".as_bytes()]);
-        // Spaces of other character sets than ASCII are parts of keys.
+        // Spaces of character sets other than ASCII are parts of keys.
         assert_eq!(keys_of_bytes(b"/* mc:del a\xa0b \x85 */"), [&b"a\xa0b"[..], b"\x85"]);
     }
 

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// Sixteen bytes that name a server.
+/// Sixteen bytes that identify a server.
 pub type Uuid = [u8; 16];
 
-/// A sequence of transaction numbers: a server's, or from MySQL 8.3 on a server's with a tag.
+/// A sequence of transaction numbers: a server's, or, from MySQL 8.3 on, a server's with a tag.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The server that committed first.
     pub server: Uuid,
-    /// The tag, in small letters as the server keeps it; empty for transactions without one.
+    /// The tag, in lower case as the server stores it; empty for transactions without one.
     pub tag: String,
 }
 
@@ -33,7 +33,7 @@ pub struct GtidSet {
 /// The longest tag, in bytes.
 const TAG_MAX: usize = 32;
 
-/// Digits and nothing else: no sign, no blank.
+/// Only digits: no sign, no blank.
 pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if is_plain { text.parse().ok() } else { None }
@@ -119,7 +119,7 @@ fn write_uuid(f: &mut fmt::Formatter<'_>, uuid: &Uuid) -> fmt::Result {
     Ok(())
 }
 
-/// Text that is no set.
+/// Text that is not a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no set of MySQL transaction identifiers")]
 pub struct NotASet;
@@ -135,7 +135,7 @@ impl FromStr for GtidSet {
             let mut is_empty = true;
             for part in parts {
                 if let Some(tag) = tag(part) {
-                    // A tag without numbers behind it names nothing.
+                    // A tag without numbers after it names nothing.
                     if is_empty && !origin.tag.is_empty() {
                         return Err(NotASet);
                     }
@@ -158,7 +158,7 @@ impl FromStr for GtidSet {
     }
 }
 
-/// A tag as the server keeps it; none for what is no tag. It begins with a letter or `_`.
+/// A tag as the server stores it; none for invalid text. It starts with a letter or `_`.
 fn tag(text: &str) -> Option<String> {
     let is_first = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
     let is_other = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(text.parse(), Ok(set));
     }
 
-    /// The server takes each of these for `gtid_purged`, and prints the last one.
+    /// The server accepts each of these for `gtid_purged`, and prints the last one.
     #[test]
     fn one_set_of_tagged_transactions_is_written_in_several_ways() {
         const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";

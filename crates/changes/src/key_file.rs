@@ -1,6 +1,6 @@
-//! The keys of a transaction that memory does not hold, in a file.
+//! A file for keys of a transaction that do not fit in memory.
 //!
-//! The file has no name, so the system removes it with the process, whatever ends that. A restart
+//! The file has no name, so the system removes it with the process, however that ends. A restart
 //! reads the transaction from the log again, so nothing is synced. A record is the length of a key
 //! in one byte, and the key.
 
@@ -18,14 +18,14 @@ const PART_BYTES: usize = 1 << 18;
 /// Bytes that one write passes to the system.
 const WRITE_BYTES: usize = 1 << 16;
 
-/// The place of such files.
+/// The place for such files.
 #[derive(Debug, Clone, Default)]
 pub struct KeyFiles {
     folder: Option<PathBuf>,
 }
 
 impl KeyFiles {
-    /// Files in this folder, which is made when it is needed; none where there is no folder.
+    /// Files in this folder, which is created on demand; none if there is no folder.
     #[must_use]
     pub const fn new(folder: Option<PathBuf>) -> Self {
         Self { folder }
@@ -41,7 +41,7 @@ impl KeyFiles {
     ///
     /// # Errors
     ///
-    /// The disk's; [`io::ErrorKind::Unsupported`] where there is none.
+    /// Returns the disk's error, or [`io::ErrorKind::Unsupported`] if there is no disk.
     pub async fn create(&self) -> io::Result<KeyFile> {
         let folder = self.folder.clone().ok_or(io::ErrorKind::Unsupported)?;
         let made = move || {
@@ -61,7 +61,7 @@ pub struct KeyFile {
     bytes: u64,
 }
 
-/// Equal are only two handles of one file.
+/// Only two handles of one file are equal.
 impl PartialEq for KeyFile {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.file, &other.file)
@@ -81,7 +81,7 @@ impl KeyFile {
     ///
     /// # Errors
     ///
-    /// The disk's. The file is of no use afterwards.
+    /// Returns the disk's error. The file is unusable afterwards.
     pub async fn append(&mut self, keys: Vec<Bytes>) -> io::Result<()> {
         let (file, from, count) = (Arc::clone(&self.file), self.bytes, keys.len() as u64);
         let written = tokio::task::spawn_blocking(move || write(&file, from, &keys)).await;
@@ -90,14 +90,14 @@ impl KeyFile {
         Ok(())
     }
 
-    /// All keys, the first ones first.
+    /// All keys, oldest first.
     #[must_use]
     pub fn read(self) -> Parts {
         Parts { file: self, at: 0 }
     }
 }
 
-/// Writes keys behind the first `at` bytes; answers where they end.
+/// Writes keys after the first `at` bytes; returns their end.
 fn write(file: &Arc<File>, mut at: u64, keys: &[Bytes]) -> io::Result<u64> {
     let mut buffer = Vec::with_capacity(WRITE_BYTES + 256);
     let mut keys = keys.iter().peekable();
@@ -114,7 +114,7 @@ fn write(file: &Arc<File>, mut at: u64, keys: &[Bytes]) -> io::Result<u64> {
     Ok(at)
 }
 
-/// Reads a [`KeyFile`] a part at a time.
+/// Reads a [`KeyFile`] one part at a time.
 #[derive(Debug)]
 pub struct Parts {
     file: KeyFile,
@@ -126,7 +126,7 @@ impl Parts {
     ///
     /// # Errors
     ///
-    /// The disk's, or when the file is not as it was written.
+    /// Returns the disk's error, or when the file is not as written.
     pub async fn next(&mut self) -> io::Result<Option<Vec<Bytes>>> {
         let left = self.file.bytes - self.at;
         if left == 0 {
@@ -149,7 +149,7 @@ impl Parts {
     }
 }
 
-/// The whole records at the beginning of these bytes, and their length.
+/// The whole records at the start of these bytes, and their length.
 fn keys(part: &Bytes) -> (Vec<Bytes>, usize) {
     let (mut keys, mut at) = (Vec::new(), 0);
     while let Some(length) = part.get(at) {

@@ -9,13 +9,13 @@ use crate::canary_rule::{self, CanaryRule};
 use crate::change::{Cell, Change, Effect, Row, Table};
 use crate::template::{Bound, Expanded, Template};
 
-/// The longest key that a server takes, in bytes.
+/// The longest key that a server accepts, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;
 
-/// The longest key that is not plain: it is sent as base64, and a server measures that.
+/// The longest key that is not plain: it is sent as base64, and a server measures the base64.
 pub const ENCODED_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
 
-/// True for keys that text can carry as they are.
+/// True for keys that text can carry unchanged.
 #[must_use]
 pub fn is_plain(key: &[u8]) -> bool {
     key.iter().all(|byte| *byte > b' ' && *byte != 0x7f)
@@ -47,7 +47,7 @@ pub struct Rules {
     pub outbox: Option<Outbox>,
     /// Templates by table, `schema.name`.
     pub tables: BTreeMap<String, Vec<Template>>,
-    /// The change of our own that is followed.
+    /// The canary's change.
     pub canary: Option<CanaryRule>,
 }
 
@@ -58,13 +58,13 @@ impl Rules {
         self.canary.as_ref().and_then(|rule| rule.table.as_deref()) == Some(table)
     }
 
-    /// True when rows are looked at, so the log must carry rows.
+    /// True when rules use rows, so the log must carry rows.
     #[must_use]
     pub fn need_rows(&self) -> bool {
         self.outbox.is_some() || !self.tables.is_empty()
     }
 
-    /// Every table that is looked at, with the columns that its rules use.
+    /// Every table of the rules, with the columns that they use.
     #[must_use]
     pub fn columns(&self) -> BTreeMap<&str, Vec<&str>> {
         let mut all: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -86,7 +86,7 @@ impl Rules {
     }
 }
 
-/// A change whose keys are not known: why, and what can be done.
+/// A change whose keys are unknown: the reason, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unknown(pub String);
@@ -95,7 +95,7 @@ pub struct Unknown(pub String);
 #[derive(Debug)]
 pub struct Keyer {
     rules: Rules,
-    /// By the address of the table's description, which the entry keeps alive.
+    /// Keyed by the address of the table's description, which the entry keeps alive.
     bound: HashMap<usize, (Arc<Table>, Arc<TableRules>)>,
 }
 
@@ -107,7 +107,7 @@ struct TableRules {
     canary: Option<[usize; 2]>,
 }
 
-/// Descriptions remembered at once; a log has a new one for each table after each rotation.
+/// Maximum number of remembered descriptions; a log has a new one per table after each rotation.
 const BOUND_MAX: usize = 1024;
 
 impl Keyer {
@@ -121,7 +121,7 @@ impl Keyer {
     ///
     /// # Errors
     ///
-    /// When rules concern the change and its keys are not in the log.
+    /// When rules apply to the change and its keys are not in the log.
     pub fn keys(&mut self, change: &Change, mut found: impl FnMut(Bytes)) -> Result<(), Unknown> {
         match change {
             Change::Row { table, before, after } => {
@@ -224,7 +224,7 @@ impl Keyer {
         }
         if self.rules.is_canary(&table.name) {
             let column = |name| table.columns.iter().position(|column| *column == name);
-            // Without them the canary is late, which is said.
+            // Without them, the canary is late, which is reported.
             if let [Some(beat), Some(name)] = canary_rule::COLUMNS.map(column) {
                 rules.canary = Some([beat, name]);
             }
@@ -238,7 +238,7 @@ impl Keyer {
     }
 }
 
-/// The beat that a row of the canary's table brings to the invalidator of this name.
+/// The beat in a row of the canary's table for the invalidator of this name.
 fn beat(
     own: &str,
     [beat, name]: [usize; 2],
@@ -249,7 +249,7 @@ fn beat(
         Cell::Text(text) => Some(text.clone()),
         _ => None,
     };
-    // A minimal image has the key in the row before alone.
+    // A minimal image has the key only in the row before.
     let name = text(after, name).or_else(|| text(before, name))?;
     if name != own.as_bytes() {
         return None;
@@ -266,7 +266,7 @@ fn row_keys(
 ) -> Result<(), Unknown> {
     const ABSENT: Cell = Cell::Absent;
     let old = |at: usize| before.and_then(|row| row.get(at)).unwrap_or(&ABSENT);
-    // An image of changed columns alone leaves out what stayed as it was.
+    // An image of only the changed columns omits unchanged ones.
     let new = |at: usize| match after.and_then(|row| row.get(at)).unwrap_or(&ABSENT) {
         Cell::Absent => old(at),
         there => there,

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Events are in [`change`]; they name places of a log by [`position`] and [`gtid`]. Rules are in
-//! [`keys`], and their parts in [`template`], [`comment`] and [`canary_rule`]. Nothing here knows a
-//! connection or a clock. The one thing outside is the file of [`key_file`], to which [`assemble`]
-//! moves the keys of a large transaction.
+//! [`keys`], and their parts in [`template`], [`comment`] and [`canary_rule`]. This crate has no
+//! connections and no clock. Its only outside resource is the file of [`key_file`], to which
+//! [`assemble`] moves the keys of a large transaction.
 #![forbid(unsafe_code)]
 
 pub mod assemble;

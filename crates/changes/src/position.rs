@@ -1,7 +1,7 @@
 //! The position of a change in the log of its database, as text and as a value.
 //!
-//! A position names everything up to and including a committed transaction. Its text is what the
-//! checkpoint file, the log lines and `--since` use:
+//! A position covers everything up to and including a committed transaction. The checkpoint file,
+//! the log lines and `--since` use its text:
 //!
 //! ```text
 //! mariadb-gtid:0-1-4711,1-2-9        domain-server-sequence, one for each domain
@@ -24,19 +24,19 @@ use crate::gtid::{GtidSet, number};
 /// A place in a database's log, after a committed transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Position {
-    /// The next event's file and byte in a binary log. Means something on one server only.
+    /// The next event's file and byte in a binary log. Valid only on one server.
     File {
         /// The binary log's name.
         name: String,
-        /// Bytes from its beginning.
+        /// Bytes from its start.
         offset: u64,
     },
     /// PostgreSQL's log sequence number, of the end of a commit.
     Lsn {
         /// The number.
         lsn: u64,
-        /// The timeline of the log that has the commit; `None` in positions that a person or an
-        /// earlier version wrote.
+        /// The timeline of the log that has the commit; `None` in positions from a person or an
+        /// earlier version.
         timeline: Option<u32>,
         /// The identifier of the database system, which a server and its standbys share; `None` as
         /// above.
@@ -46,11 +46,11 @@ pub enum Position {
     MariaGtid(BTreeMap<u32, (u32, u64)>),
     /// MySQL: the set of transactions seen.
     MysqlGtid(GtidSet),
-    /// An input of lines: the last place of each of its parts, as the sender named it.
+    /// An input of lines: the last place of each of its parts, in the sender's text.
     Stream(BTreeMap<String, String>),
 }
 
-/// Text that names no position.
+/// Text that is not a position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no position: expected mariadb-gtid:0-1-5, mysql-gtid:UUID:1-5, file:NAME:OFFSET, lsn:0/16B3748 or stream:=41"
@@ -82,7 +82,7 @@ impl fmt::Display for Position {
     }
 }
 
-/// The form that MariaDB's own variables have: `0-1-5,1-1-3`.
+/// The form of MariaDB's own variables: `0-1-5,1-1-3`.
 #[must_use]
 pub fn maria_text(domains: &BTreeMap<u32, (u32, u64)>) -> String {
     let one =
@@ -90,7 +90,7 @@ pub fn maria_text(domains: &BTreeMap<u32, (u32, u64)>) -> String {
     domains.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// The reverse of [`maria_text`]; none when it is not of that form. Empty text is the beginning.
+/// The reverse of [`maria_text`]; none for any other form. Empty text is the start.
 #[must_use]
 pub fn maria_domains(text: &str) -> Option<BTreeMap<u32, (u32, u64)>> {
     let mut domains = BTreeMap::new();
@@ -111,7 +111,8 @@ fn stream_text(places: &BTreeMap<String, String>) -> String {
     places.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Bytes that a line of the checkpoint cannot carry, or that part places, as `%` and two digits.
+/// Escapes bytes that a checkpoint line cannot carry, or that separate places, as `%` and two
+/// digits.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -124,7 +125,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// The reverse of [`escaped`]; none when it is not of that form.
+/// The reverse of [`escaped`]; none for any other form.
 fn unescaped(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -141,7 +142,7 @@ fn unescaped(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The reverse of [`stream_text`]; none when it is not of that form. Empty text is the beginning.
+/// The reverse of [`stream_text`]; none for any other form. Empty text is the start.
 fn stream_places(text: &str) -> Option<BTreeMap<String, String>> {
     let mut places = BTreeMap::new();
     for one in text.split(',').filter(|_| !text.is_empty()) {

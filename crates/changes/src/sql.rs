@@ -1,7 +1,7 @@
 //! Splits a statement of MariaDB or MySQL into tokens, as the server reads it.
 //!
-//! A comment that the server executes (`/*! .. */`, `/*M! .. */`) is a part of the statement: the
-//! server removes the mark of those that it did not execute before it writes its log.
+//! A comment that the server executes (`/*! .. */`, `/*M! .. */`) is a part of the statement:
+//! before writing its log, the server removes the mark of those that it did not execute.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use std::borrow::Cow;
 pub enum Token<'t> {
     /// A word, a number or a name without quotes.
     Word(&'t str),
-    /// The inside of backticks or double quotes: a name, or in some modes a string.
+    /// The text inside backticks or double quotes: a name, or in some modes a string.
     Name(Cow<'t, str>),
     /// A string in single quotes.
     Text,
     /// Any other character.
     Sign(char),
-    /// The inside of a comment that the server does not execute.
+    /// The text of a comment that the server does not execute.
     Comment(&'t str),
 }
 
@@ -26,17 +26,17 @@ pub struct Tokens<'t> {
     rest: &'t str,
     /// False in sessions of the mode `NO_BACKSLASH_ESCAPES`.
     escapes: bool,
-    /// True inside of a comment that the server executes.
+    /// True inside a comment that the server executes.
     is_executed: bool,
 }
 
 impl<'t> Tokens<'t> {
-    /// `escapes` says whether a backslash in a string takes the next character with it.
+    /// `escapes` is true if a backslash in a string escapes the next character.
     pub const fn new(statement: &'t str, escapes: bool) -> Self {
         Self { rest: statement, escapes, is_executed: false }
     }
 
-    /// Takes `len` bytes. A cut inside of a character takes all of it.
+    /// Takes `len` bytes. A cut inside a character takes the whole character.
     fn take(&mut self, len: usize) -> &'t str {
         let end = (len..=self.rest.len()).find(|at| self.rest.is_char_boundary(*at));
         let (taken, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
@@ -109,14 +109,14 @@ const fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || !byte.is_ascii()
 }
 
-/// The length of a quoted piece in bytes, quotes included.
+/// The length of a quoted token in bytes, including the quotes.
 fn quoted(rest: &[u8], quote: u8, escapes: bool) -> usize {
     let mut at = 1;
     while at < rest.len() {
         match rest[at] {
             b'\\' if escapes && quote != b'`' => at += 2,
             byte if byte == quote => {
-                // A doubled quote stands for itself.
+                // A doubled quote is a literal quote.
                 if rest.get(at + 1) != Some(&quote) {
                     return at + 1;
                 }

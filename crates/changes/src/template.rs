@@ -1,4 +1,4 @@
-//! Keys made of a row's columns: `user:{id}:{locale}`.
+//! Keys made from a row's columns: `user:{id}:{locale}`.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::change::Cell;
 
-/// A template as declared: fixed text and names of columns. `{{` and `}}` are braces.
+/// A template as declared: fixed text and column names. `{{` and `}}` are literal braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     text: String,
@@ -19,7 +19,7 @@ enum Part {
     Text(String),
 }
 
-/// The fault of a text that is no template.
+/// The fault of an invalid template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("template '{text}': {why}")]
 pub struct BadTemplate {
@@ -102,7 +102,7 @@ impl Template {
     ///
     /// # Errors
     ///
-    /// A column that the table does not have.
+    /// Returns a column that the table does not have.
     pub fn bind(&self, columns: &[String]) -> Result<Bound, MissingColumn> {
         let bound = |part: &Part| match part {
             Part::Text(text) => Ok(BoundPart::Text(text.clone())),
@@ -121,7 +121,7 @@ impl fmt::Display for Template {
     }
 }
 
-/// A template whose columns are places in a row.
+/// A template whose columns are indexes in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
     parts: Vec<BoundPart>,
@@ -133,19 +133,19 @@ enum BoundPart {
     Text(String),
 }
 
-/// The key that a row gives, or the reason why there is none.
+/// The key of a row, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expanded {
     /// A key.
     Key(Bytes),
     /// A column is NULL: such a row has no key.
     Null,
-    /// The image does not carry the column at this place.
+    /// The image does not have the column at this index.
     Absent(usize),
 }
 
 impl Bound {
-    /// The key of a row; `cell` gives the cell at a place.
+    /// The key of a row; `cell` returns the cell at an index.
     pub fn expand<'c>(&self, cell: impl Fn(usize) -> &'c Cell) -> Expanded {
         let mut key = Vec::with_capacity(32);
         for part in &self.parts {

@@ -1,5 +1,5 @@
 //! Stored logs of PostgreSQL's plugin `pgoutput`, which are the seeds of a fuzz target, and
-//! relations under names that rules do not have.
+//! relations with names that rules do not have.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Turns the messages of `pgoutput` into events. Transactions come whole and in the order of their
-//! commits; what was rolled back never comes.
+//! Turns the messages of `pgoutput` into events. Transactions arrive whole and in commit order;
+//! rolled-back changes never arrive.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Decoder {
     xid: u32,
     /// The end of the last transaction.
     position: u64,
-    /// Where positions lie.
+    /// The timelines of positions.
     history: History,
     has_new_table: bool,
     /// See [`Self::listen_to`].
@@ -40,17 +40,17 @@ pub struct Decoder {
 struct Relation {
     /// Its own name, or those of the wanted tables that its rows belong to.
     names: Vec<String>,
-    /// The wanted ones of these.
+    /// The wanted ones among these.
     tables: Vec<Arc<Table>>,
     /// True until the gap of its first rows: see [`Decoder::set_gone`].
     is_gone: bool,
-    /// For each column, whether it is part of the replica identity. An old row that is sent as a
-    /// key has no other columns.
+    /// Whether each column is part of the replica identity. An old row sent as a key has no other
+    /// columns.
     identifying: Vec<bool>,
 }
 
 impl Decoder {
-    /// Decodes the tables that the rules look at, from `start` on, a place in the log in bytes.
+    /// Decodes the tables of the rules from `start` on, a place in the log in bytes.
     #[must_use]
     pub fn new(rules: &Rules, start: u64) -> Self {
         Self {
@@ -69,54 +69,54 @@ impl Decoder {
         }
     }
 
-    /// Names the prefix of messages that tell what the log does not show of tables: each has the
-    /// name of a table, a line end, and the statement that changed it.
+    /// Sets the prefix of messages that report table changes which the log does not show: each has
+    /// the name of a table, a line end, and the statement that changed it.
     pub fn listen_to(&mut self, prefix: String) {
         self.told_prefix = prefix;
     }
 
-    /// Names the timelines of the log.
+    /// Sets the timelines of the log.
     pub fn set_history(&mut self, history: History) {
         self.history = history;
     }
 
-    /// The position after everything up to this place of the log, in bytes.
+    /// The position after everything up to this place in the log, in bytes.
     #[must_use]
     pub fn position_at(&self, lsn: u64) -> Position {
         self.history.position(lsn)
     }
 
-    /// Names the wanted tables that each of these relations belongs to: itself, and those that it
-    /// is a partition of. A relation that is not there is a wanted table if it is called so.
+    /// Sets the wanted tables that each of these relations belongs to: itself, and those that it is
+    /// a partition of. A relation without an entry is a wanted table if it has its name.
     pub fn set_relations(&mut self, owners: BTreeMap<u32, Vec<String>>) {
         self.owners = owners;
     }
 
-    /// Notes that this relation, which is described next, may have been a partition of a wanted
-    /// table, and is none any more. Its rows are a gap.
+    /// Marks this relation, which is described next, as a possible former partition of a wanted
+    /// table. Its rows are a gap.
     pub fn set_gone(&mut self, relation: u32) {
         self.gone.insert(relation);
     }
 
-    /// The present transaction, and the relation that this message describes, if it is not known
-    /// which wanted tables that belongs to.
+    /// The current transaction, and the relation that this message describes, if its wanted tables
+    /// are unknown.
     #[must_use]
     pub fn unknown(&self, data: &[u8]) -> Option<(u32, u32)> {
         let Ok(Message::Relation { id, .. }) = Message::parse(data) else { return None };
         (!self.owners.contains_key(&id)).then_some((self.xid, id))
     }
 
-    /// True once after a wanted table was described in another way than before.
+    /// True once after the description of a wanted table changed.
     pub const fn has_new_table(&mut self) -> bool {
         std::mem::replace(&mut self.has_new_table, false)
     }
 
-    /// True once after the log told that a wanted table is not what it was.
+    /// True once after the log reported that a wanted table changed.
     pub const fn was_told(&mut self) -> bool {
         std::mem::replace(&mut self.was_told, false)
     }
 
-    /// The next event of what was pushed; none when all of it was popped.
+    /// The next event of the pushed messages; none after the last one.
     pub fn pop(&mut self) -> Option<Event> {
         self.pending.pop_front()
     }
@@ -133,7 +133,7 @@ impl Decoder {
         self.position
     }
 
-    /// Decodes one message. One that is malformed is an [`Event::Gap`].
+    /// Decodes one message. A malformed one is an [`Event::Gap`].
     pub fn push(&mut self, data: &[u8]) {
         match Message::parse(data) {
             Ok(message) => self.message(message),
@@ -160,8 +160,8 @@ impl Decoder {
                 self.relation(id, format!("{schema}.{name}"), &columns);
             }
             Message::Insert { relation, new } => self.row(relation, None, Some(&new)),
-            // Without an old row its identifying columns did not change; the check made sure that
-            // no others are used then.
+            // Without an old row, its identifying columns did not change; the check ensured that no
+            // others are used then.
             Message::Update { relation, old: None, new } => {
                 self.row(relation, Some((OldRow::Key, &new)), Some(&new));
             }
@@ -187,8 +187,8 @@ impl Decoder {
                 let (prefix, content) = (prefix.to_owned(), Bytes::copy_from_slice(content));
                 self.pending.push_back(Event::Change(Change::Message { prefix, content }));
                 if !is_transactional {
-                    // It counts at once and has no commit of its own; one comes between
-                    // transactions, never in one.
+                    // It counts at once and has no separate commit; it comes between transactions,
+                    // never in one.
                     let position = self.position_at(self.position);
                     let mark = Mark::Unknown;
                     self.pending.push_back(Event::Commit { position, committed_us: 0, mark });
@@ -198,7 +198,7 @@ impl Decoder {
         }
     }
 
-    /// A relation is described, by the name that it had then.
+    /// A relation is described, by its name at that time.
     fn relation(&mut self, id: u32, name: String, columns: &[Column<'_>]) {
         let mut names = self.owners.get(&id).cloned().unwrap_or_default();
         if names.is_empty() || self.wanted.contains(&name) && !names.contains(&name) {
@@ -216,7 +216,7 @@ impl Decoder {
         self.relations.insert(id, Relation { names, tables, is_gone, identifying });
     }
 
-    /// One gap is enough for all rows of a relation that is gone: they were all committed before.
+    /// One gap is enough for all rows of a lost relation: they were all committed before.
     fn gap_if_gone(&mut self, relation: u32) {
         let Some(relation) = self.relations.get_mut(&relation) else { return };
         if std::mem::take(&mut relation.is_gone) {
@@ -231,7 +231,7 @@ impl Decoder {
         }
     }
 
-    /// The rows of these tables are not what they were, for this reason.
+    /// The rows of these tables changed, for this reason.
     fn lost(&mut self, tables: Vec<String>, text: String) {
         self.was_told |= tables.iter().any(|table| self.wanted.contains(table));
         let (keys, effect) = (Vec::new(), Effect::Tables(tables));

@@ -1,33 +1,33 @@
-//! Timelines of PostgreSQL's log. A server that is promoted, or restored to an earlier time, goes
-//! on with a new one, and its positions may be those that another server has used for other
-//! changes. The replication protocol tells the present timeline (`IDENTIFY_SYSTEM`) and where each
-//! one before it was left (`TIMELINE_HISTORY`). Another database system, restored from a dump or
-//! made anew, has an identifier of its own, and all of its positions are other ones.
+//! Timelines of PostgreSQL's log. A server that is promoted, or restored to an earlier time,
+//! continues with a new one, and its positions may be those that another server has used for other
+//! changes. The replication protocol returns the current timeline (`IDENTIFY_SYSTEM`) and where
+//! each earlier one was left (`TIMELINE_HISTORY`). Another database system, restored from a dump or
+//! newly created, has a different identifier, and all of its positions differ.
 
 use crate::position::{Position, lsn};
 
-/// The way of a server's log through timelines. The default knows none.
+/// The path of a server's log through timelines. The default knows none.
 #[derive(Debug, Default)]
 pub struct History {
     system: Option<u64>,
     present: Option<u32>,
-    /// Timelines before the present one, the oldest first, with the position at which each ended.
+    /// Timelines before the current one, oldest first, with the position at which each ended.
     earlier: Vec<(u32, u64)>,
-    /// The end of the log when it was asked for.
+    /// The end of the log at the time of the query.
     end: u64,
 }
 
 impl History {
     /// The history of the log of database system `system` that is on timeline `present` and ends at
-    /// `end`, in bytes. None if `file` is malformed, the server's history of that timeline. It is
-    /// empty for the first one, and where nothing is known of those before.
+    /// `end`, in bytes. None if `file`, the server's history of that timeline, is malformed. It is
+    /// empty for the first timeline, and if the earlier ones are unknown.
     #[must_use]
     pub fn parse(system: u64, present: u32, end: u64, file: &str) -> Option<Self> {
         let earlier = ends(file)?;
         Some(Self { system: Some(system), present: Some(present), earlier, end })
     }
 
-    /// The position after everything up to this place of the log, in bytes.
+    /// The position after everything up to this place in the log, in bytes.
     #[must_use]
     pub fn position(&self, lsn: u64) -> Position {
         let earlier = self.earlier.iter().find(|(_, end)| lsn <= *end);
@@ -59,7 +59,7 @@ impl History {
     }
 }
 
-/// The relation of a server's log to a position that does not lie in it.
+/// The relation of a server's log to a position outside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stray {
     /// The log ends before the position.
@@ -68,8 +68,8 @@ pub enum Stray {
         /// The end, in bytes.
         end: u64,
     },
-    /// The server is on a timeline that another one has left: a primary of before, or a standby
-    /// that does not follow yet.
+    /// The server is on a timeline that another one has left: a former primary, or a standby that
+    /// does not follow yet.
     #[error("it is still on timeline {present}")]
     Old {
         /// Its timeline.
@@ -89,7 +89,7 @@ pub enum Stray {
         /// Its identifier.
         system: u64,
     },
-    /// The server's timeline does not come of the position's, as far as is known.
+    /// The server's timeline does not descend from the position's, as far as is known.
     #[error("its timeline {present} does not come of that one")]
     Other {
         /// Its timeline.
@@ -97,8 +97,8 @@ pub enum Stray {
     },
 }
 
-/// The ends of timelines in a history file, of which each line is a timeline, the position at which
-/// it ended, and a reason.
+/// The ends of timelines in a history file. Each line is a timeline, the position at which it
+/// ended, and a reason.
 fn ends(file: &str) -> Option<Vec<(u32, u64)>> {
     let lines = file.lines().map(str::trim).filter(|line| !line.is_empty());
     let lines = lines.filter(|line| !line.starts_with('#'));
@@ -159,7 +159,7 @@ mod tests {
         let of = |system| Position::Lsn { lsn: 0x300, timeline: Some(1), system };
         assert_eq!(history.strays_from(&of(Some(8))), Some(Stray::Foreign { system: 7 }));
         assert_eq!(history.strays_from(&of(Some(7))), None);
-        // As earlier versions wrote it.
+        // The format of earlier versions.
         assert_eq!(history.strays_from(&of(None)), None);
     }
 }

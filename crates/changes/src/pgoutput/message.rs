@@ -1,29 +1,29 @@
 //! Messages of PostgreSQL's plugin `pgoutput`, version 1 of its protocol, in which values are text.
 //!
-//! A message that has another length than its contents say is refused: what cannot be understood
-//! must not be skipped.
+//! A message whose length does not match its contents is refused: unreadable messages must not be
+//! skipped.
 
 /// A message, borrowed from the bytes it was parsed from.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'m> {
-    /// A transaction begins.
+    /// A transaction starts.
     Begin {
         /// The lower half of its number.
         xid: u32,
     },
     /// The transaction is committed.
     Commit {
-        /// The log's position behind it.
+        /// The log's position after it.
         end: u64,
         /// Microseconds since the year 2000.
         committed: i64,
     },
-    /// A table is described; comes before the first row of it, and again after it was altered.
+    /// A table is described; comes before its first row, and again after it was altered.
     Relation { id: u32, schema: &'m str, name: &'m str, columns: Vec<Column<'m>> },
-    /// A row is new.
+    /// A row is inserted.
     Insert { relation: u32, new: Tuple<'m> },
-    /// A row is changed. The old one is left out if its identifying columns are as they were, and
-    /// the table has not `REPLICA IDENTITY FULL`.
+    /// A row is changed. The old one is omitted if its identifying columns are unchanged and the
+    /// table does not have `REPLICA IDENTITY FULL`.
     Update { relation: u32, old: Option<(OldRow, Tuple<'m>)>, new: Tuple<'m> },
     /// A row is deleted.
     Delete { relation: u32, old: (OldRow, Tuple<'m>) },
@@ -45,7 +45,7 @@ pub(super) struct Column<'m> {
     pub(super) is_identifying: bool,
 }
 
-/// How much of an old row is there.
+/// The extent of an old row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OldRow {
     /// The columns of the replica identity; the others are NULL.
@@ -62,7 +62,7 @@ pub(super) type Tuple<'m> = Vec<Value<'m>>;
 pub(super) enum Value<'m> {
     /// SQL's NULL.
     Null,
-    /// A long value that the update did not touch and the log does not repeat.
+    /// A long value that the update did not change and the log does not repeat.
     Unchanged,
     /// The value's text.
     Text(&'m [u8]),
@@ -98,7 +98,7 @@ impl<'m> Message<'m> {
     }
 }
 
-/// The bytes of a message that were not read yet.
+/// The unread bytes of a message.
 struct Reader<'m>(&'m [u8]);
 
 impl<'m> Reader<'m> {
@@ -201,13 +201,13 @@ impl<'m> Reader<'m> {
         Ok(bytes)
     }
 
-    /// Bytes behind their number.
+    /// Bytes after their count.
     fn counted(&mut self) -> Result<&'m [u8], Malformed> {
         let count = self.u32()?;
         self.bytes(count as usize)
     }
 
-    /// A text that ends with a zero byte.
+    /// A text terminated by a zero byte.
     fn name(&mut self) -> Result<&'m str, Malformed> {
         let len = self.0.iter().position(|byte| *byte == 0).ok_or(Malformed::CutOff)?;
         let text = self.bytes(len)?;
@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// One message of each kind, as the protocol's documentation lays them out.
+    /// One message of each kind, in the layout of the protocol's documentation.
     fn messages() -> Vec<(Vec<u8>, Message<'static>)> {
         let text = |value: &'static str| Value::Text(value.as_bytes());
         let column = |name, is_identifying| Column { name, is_identifying };

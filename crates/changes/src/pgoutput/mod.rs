@@ -7,5 +7,5 @@ mod message;
 pub use decoder::Decoder;
 pub use history::{History, Stray};
 
-/// The beginning of PostgreSQL's clock, the year 2000, in microseconds since 1970.
+/// The start of PostgreSQL's clock, the year 2000, in microseconds since 1970.
 pub const EPOCH_US: i64 = 946_684_800_000_000;

@@ -1,5 +1,5 @@
-//! Checks of whatever a database may send. The fuzz target uses them, and so do tests that replay
-//! stored inputs, those of MySQL's packets in `crates/invalidator` among them.
+//! Checks of arbitrary database input. The fuzz target uses them, as do tests that replay stored
+//! inputs, including those of MySQL's packets in `crates/invalidator`.
 #![allow(dead_code, reason = "each test file, and the fuzz target, uses its own part")]
 #![allow(unreachable_pub, reason = "shared by path with the fuzz target")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -21,7 +21,7 @@ use changes::template::Template;
 /// Bytes of keys that a transaction may have.
 const TRANSACTION_BYTES_MAX: usize = 1 << 16;
 
-/// Rules for all that a log can have: rows of `a.t` and `a.o`, messages, comments.
+/// Rules for all parts of a log: rows of `a.t` and `a.o`, messages, comments.
 pub fn rules() -> Rules {
     let template = |text| Template::parse(text).expect("a template");
     let tables = [("a.t".to_owned(), vec![template("t:{id}"), template("n:{name}:{id}")])];
@@ -34,8 +34,8 @@ pub fn rules() -> Rules {
     }
 }
 
-/// The keys of the events after `start`. Asserts that servers take them, and that a checkpoint can
-/// hold the positions.
+/// The keys of the events after `start`. Asserts that servers accept them, and that a checkpoint
+/// can hold the positions.
 pub fn keys(start: Position, events: impl IntoIterator<Item = Event>) -> Vec<Bytes> {
     let mut all = Vec::new();
     let (keyer, files) = (Keyer::new(rules()), KeyFiles::default());
@@ -52,7 +52,7 @@ pub fn keys(start: Position, events: impl IntoIterator<Item = Event>) -> Vec<Byt
     all
 }
 
-/// The messages of a stored log, each behind its length in two bytes.
+/// The messages of a stored log, each after its length in two bytes.
 pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     iter::from_fn(move || {
         let (len, after) = bytes.split_first_chunk()?;
@@ -74,7 +74,7 @@ pub fn keys_of_pgoutput(bytes: &[u8]) -> Vec<Bytes> {
     keys(Position::of_lsn(0), events)
 }
 
-/// The keys of each file in `folder`, which is named from the package's, by the file's name.
+/// The keys of each file in `folder`, by the file's name; the path is relative to the package.
 pub fn replay(folder: &str, keys: impl Fn(&[u8]) -> Vec<Bytes>) -> BTreeMap<String, Vec<Bytes>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap());
