@@ -1,5 +1,5 @@
-//! mcrouter's files of failed deletes ("asynclog"): lines of JSON in files that are begun anew
-//! every 15 minutes.
+//! mcrouter's files of failed deletes ("asynclog"): lines of JSON, with a new file every 15
+//! minutes.
 //!
 //! ```text
 //!     FOLDER/YYYYMMDDTHH-SECS/YYYYMMDDTHHMMSS-SECS-SERVICE-ROUTER-tTHREAD-POINTER
@@ -8,8 +8,8 @@
 //!                        "k":KEY,"a":{..}}]                                          (one line)
 //! ```
 //!
-//! Source: mcrouter's `AsyncLog.cpp` and `awriter` formats, as of 2026-08. Keys that are no text
-//! are told with U+FFFD.
+//! Source: mcrouter's `AsyncLog.cpp` and `awriter` formats, as of 2026-08. Bytes of keys that are
+//! not text become U+FFFD.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 pub enum Version {
     /// AS1.0: the whole command.
     One,
-    /// AS2.0: the key, and where it came from (`--use-asynclog-version2`).
+    /// AS2.0: the key, and its origin (`--use-asynclog-version2`).
     Two,
 }
 
@@ -39,7 +39,7 @@ pub struct Entry {
     pub key: String,
 }
 
-/// True if a line begins as those of these formats do.
+/// True if a line starts like those of these formats.
 #[must_use]
 pub fn is_line(line: &[u8]) -> bool {
     line.starts_with(b"[\"AS")
@@ -71,13 +71,13 @@ pub enum NotAnEntry {
     /// It is not JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// It is another value.
+    /// It is a different value.
     #[error("a line is a list of four")]
     NotFour,
     /// The time cannot be read.
     #[error("the time is no number of seconds")]
     Time,
-    /// It is not of a command.
+    /// It is not a command.
     #[error("the third part is not \"C\"")]
     Kind,
     /// It is of an unknown version.
@@ -86,7 +86,7 @@ pub enum NotAnEntry {
     /// It lacks a part of version 1.
     #[error("AS1.0 has host, port and command")]
     VersionOne,
-    /// Its command is another.
+    /// Its command is not a delete.
     #[error("no delete")]
     NoDelete,
     /// It names no server.
@@ -98,7 +98,7 @@ pub enum NotAnEntry {
     /// Its server has no port.
     #[error("the server has no port")]
     NoPort,
-    /// No server takes its key.
+    /// No server accepts its key.
     #[error("the key is empty, longer than 250 bytes, or has a space in it")]
     Key,
 }
@@ -107,7 +107,7 @@ pub enum NotAnEntry {
 ///
 /// # Errors
 ///
-/// The fault of the line.
+/// Returns the fault of the line.
 pub fn parse(line: &str) -> Result<Entry, NotAnEntry> {
     let value: Value = serde_json::from_str(line)?;
     let [format, secs, kind, about] = value.as_array().map(Vec::as_slice).unwrap_or_default()
@@ -150,7 +150,7 @@ fn version_two(secs: u64, about: &Value) -> Result<Entry, NotAnEntry> {
     entry(secs, &destination(host, port), text("p").unwrap_or_default(), key)
 }
 
-/// A key that a server could not read as one word is nobody's.
+/// Refuses a key that a server could not read as one word.
 fn entry(secs: u64, destination: &str, pool: &str, key: &str) -> Result<Entry, NotAnEntry> {
     let is_key =
         (1..=250).contains(&key.len()) && key.bytes().all(|byte| byte > b' ' && byte != 127);
@@ -165,8 +165,7 @@ fn destination(host: &str, port: u64) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// mcrouter's files below `folder` that were begun before `begun_before` seconds since 1970, the
-/// oldest first.
+/// mcrouter's files in `folder` created before `begun_before` seconds since 1970, oldest first.
 ///
 /// # Errors
 ///

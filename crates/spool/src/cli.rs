@@ -1,4 +1,4 @@
-//! `holdall spool`: shows what a spool holds.
+//! `holdall spool`: shows the contents of a spool.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -37,7 +37,7 @@ enum Format {
     Lines(Version),
 }
 
-/// Runs the command; its exit status.
+/// Runs the command; returns its exit status.
 pub fn main(
     arguments: impl Iterator<Item = String>,
     out: &mut dyn Write,
@@ -76,7 +76,7 @@ pub fn main(
     let mut show = Show { format, out, err, is_bad: false };
     for path in &paths {
         match show.path(path) {
-            // Whoever read the output has gone.
+            // The reader of the output is gone.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return 0,
             Err(error) => show.eprint_error(&format!("{}: {error}", path.display())),
             Ok(()) => {}
@@ -85,7 +85,7 @@ pub fn main(
     u8::from(show.is_bad)
 }
 
-/// A flag that there is not, with the one that was perhaps meant.
+/// An unknown flag, with the one that was perhaps meant.
 fn unknown(flag: &str) -> String {
     match usage::hint(flag, ["--format", "--json", "--help", "--version"]) {
         Some(hint) => format!("there is no flag {flag}; {hint}"),
@@ -94,7 +94,7 @@ fn unknown(flag: &str) -> String {
 }
 
 fn refuse(err: &mut dyn Write, message: &str) -> u8 {
-    // Nobody is left to tell when stderr is closed.
+    // When stderr is closed, there is no other place to report to.
     let _ = writeln!(err, "holdall spool: {message}; see holdall spool --help");
     usage::EXIT_USAGE
 }
@@ -113,11 +113,11 @@ struct Show<'a> {
 impl Show<'_> {
     fn eprint_error(&mut self, line: &str) {
         self.is_bad = true;
-        // Nobody is left to tell when stderr is closed.
+        // When stderr is closed, there is no other place to report to.
         let _ = writeln!(self.err, "holdall spool: {line}");
     }
 
-    /// A file, or everything below a folder.
+    /// A file, or all files in a folder.
     fn path(&mut self, path: &Path) -> io::Result<()> {
         if !path.is_dir() {
             return self.file(path);
@@ -176,7 +176,7 @@ impl Show<'_> {
             let Record { number, secs, body } = record;
             return self.shown(destination, *number, *secs, &body.escape_ascii().to_string());
         };
-        // One server and then another (`a>b`) are two lines there.
+        // One server followed by another (`a>b`) makes two lines there.
         for server in destination.split('>') {
             match entry(server, record) {
                 Some(entry) => writeln!(self.out, "{}", asynclog::line(&entry, version))?,
@@ -198,7 +198,7 @@ impl Show<'_> {
         writeln!(self.out, "{destination} {number} {secs} {record}")
     }
 
-    /// A file of mcrouter's.
+    /// One of mcrouter's files.
     fn lines(&mut self, path: &Path) -> io::Result<()> {
         for (number, line) in BufReader::new(File::open(path)?).split(b'\n').enumerate() {
             let line = line?;
@@ -226,7 +226,7 @@ fn entry(destination: &str, record: &Record) -> Option<Entry> {
     let (pool, command) = text.split_once('\n')?;
     let mut words = command.split_whitespace();
     let (word, key) = (words.next()?, words.next()?);
-    // A key in base64 may have any bytes, which those formats do not have.
+    // A key in base64 may have any bytes, which those formats cannot carry.
     let is_plain = word == "delete" || word == "md" && !words.any(|flag| flag == "b");
     if !is_plain {
         return None;

@@ -1,11 +1,11 @@
-//! The records of one destination: segments, and how far they are delivered.
+//! The records of one destination: segments, and their delivered part.
 //!
 //! ```text
 //!     numbers:   acknowledged | begin .. given by read (ahead) .. written | staged .. next
 //! ```
 //!
-//! Segments are deleted from the oldest on. A run of the program writes to segments of its own;
-//! what an earlier run left is only read, after the torn end of its last segment was cut off.
+//! Segments are deleted oldest first. Each run of the program writes to new segments; those of an
+//! earlier run are only read, after the torn end of its last segment was cut off.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -17,19 +17,18 @@ use crate::record::{self, NUMBER_MAX};
 use crate::scan::{Item, Record, Scanner};
 use crate::segment::{FILE_MODE, Segment, check_file, make_folder};
 
-/// Bytes of the position's file: the number of the oldest record that is not acknowledged, and its
-/// checksum.
+/// Bytes of the position's file: the number of the oldest unacknowledged record, and its checksum.
 const POSITION_BYTES: usize = 12;
 
-/// Where the next record is looked for: behind `offset` bytes of the segment that begins with
-/// record `first`.
+/// Where the next record is read: after `offset` bytes of the segment that starts with record
+/// `first`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct Place {
     first: u64,
     offset: u64,
 }
 
-/// What reading found that is not a record.
+/// The records that a read found missing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Gaps {
     /// Records that are damaged.
@@ -38,7 +37,7 @@ pub(crate) struct Gaps {
     pub(crate) expired: u64,
 }
 
-/// The records of one destination, on disk, and the position up to which they are acknowledged.
+/// The records of one destination on disk, and the position up to which they are acknowledged.
 #[derive(Debug)]
 pub(crate) struct Log {
     folder: PathBuf,
@@ -102,22 +101,22 @@ impl Log {
         Ok((log, cut))
     }
 
-    /// Records that are not acknowledged.
+    /// Unacknowledged records.
     pub(crate) fn pending(&self) -> u64 {
         self.next - self.begin
     }
 
-    /// Bytes on disk, and those that will be.
+    /// Bytes on disk, including staged ones.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.len).sum::<u64>() + self.staged_bytes
     }
 
-    /// Something is written that a failure of the machine could take.
+    /// True if a failure of the machine could lose written data.
     pub(crate) fn is_unsynced(&self) -> bool {
         self.is_unsynced
     }
 
-    /// Adds a record, which [`Self::write`] writes; its number.
+    /// Stages a record for [`Self::write`]; returns its number.
     pub(crate) fn stage(&mut self, secs: u64, body: &[u8]) -> u64 {
         self.staged_bytes += (record::HEAD_BYTES + body.len()) as u64;
         self.staged.push((secs, body.to_vec()));
@@ -125,8 +124,8 @@ impl Log {
         self.next - 1
     }
 
-    /// Writes what was staged, by one write; with `sync` it is on the disk then. After a failure
-    /// nothing of it is kept.
+    /// Writes the staged records with one write; with `sync`, they are then on the disk. After a
+    /// failure, none of them is kept.
     pub(crate) fn write(&mut self, segment_bytes: u64, sync: bool) -> io::Result<()> {
         if self.staged.is_empty() {
             return Ok(());
@@ -137,7 +136,7 @@ impl Log {
         let written = self.write_records(first, &staged, segment_bytes, sync);
         if written.is_err() {
             self.next = first;
-            // Whatever stands there now, nothing is written behind it.
+            // Whatever is there now, nothing is written after it.
             self.tail = None;
         }
         written
@@ -180,8 +179,8 @@ impl Log {
                 self.is_unsynced = !sync;
             }
             Err(_) => {
-                // What cannot be cut off either is found to be torn, or given although it was
-                // refused: no harm.
+                // A rest that cannot be cut off either is found to be torn, or returned although it
+                // was refused: no harm.
                 let _ = file.set_len(last.len);
                 if last.len == 0 {
                     let _ = fs::remove_file(last.path(&self.folder));
@@ -192,7 +191,7 @@ impl Log {
         written
     }
 
-    /// Brings to the disk what was written.
+    /// Syncs the written data to the disk.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if let Some(file) = self.tail.as_ref().filter(|_| self.is_unsynced) {
             file.sync_data()?;
@@ -201,8 +200,8 @@ impl Log {
         Ok(())
     }
 
-    /// The oldest records that are not acknowledged, `records_max` and about `bytes_max` at the
-    /// most, and what was missing before them. Those appended before `oldest_secs` are too old.
+    /// The oldest unacknowledged records, at most `records_max` and about `bytes_max`, and the
+    /// records missing before them. Those appended before `oldest_secs` are too old.
     pub(crate) fn read(
         &mut self,
         records_max: usize,
@@ -231,13 +230,12 @@ impl Log {
                 };
                 let Some(item) = item else { break };
                 let Item::Record { record, end } = item else { continue };
-                // A write that failed left it and its number was given again, or the
-                // number is damaged.
+                // A failed write left it and its number was reused, or the number is damaged.
                 if record.number >= written {
                     continue;
                 }
                 let place = Place { first: segment.first, offset: end };
-                // Delivered, or written a second time after a write that failed.
+                // It was delivered, or written a second time after a failed write.
                 let Some(missing) = record.number.checked_sub(self.begin + records.len() as u64)
                 else {
                     continue;
@@ -262,7 +260,7 @@ impl Log {
             }
         }
         if records.is_empty() {
-            // Whatever was written and is not here is gone.
+            // Written records that are not here are lost.
             gaps.lost += written - self.begin;
             self.begin = written;
             self.clean();
@@ -277,7 +275,7 @@ impl Log {
         Ok(())
     }
 
-    /// All records that [`Self::read`] gave last, up to `number`, are delivered.
+    /// All records that [`Self::read`] returned last, up to `number`, are delivered.
     pub(crate) fn acknowledge(&mut self, number: u64) {
         while let Some((oldest, place)) = self.ahead.front().copied()
             && oldest <= number
@@ -294,7 +292,7 @@ impl Log {
         self.pending() > 0 && self.segments.front().is_some_and(|one| one.newest_secs < oldest_secs)
     }
 
-    /// Writes a record into a segment of its own, and brings it to the disk.
+    /// Writes a record into a new segment, and syncs it to the disk.
     pub(crate) fn leave_behind(&mut self, secs: u64, body: &[u8]) -> io::Result<()> {
         self.write(u64::MAX, true)?;
         self.sync()?;
@@ -303,8 +301,8 @@ impl Log {
         self.write(u64::MAX, true)
     }
 
-    /// Deletes the segments in which everything was appended before `oldest_secs`; the records that
-    /// are lost by it.
+    /// Deletes the segments whose records were all appended before `oldest_secs`; returns the
+    /// number of lost records.
     pub(crate) fn expire(&mut self, oldest_secs: u64) -> u64 {
         let before = self.begin;
         let written = self.next - self.staged.len() as u64;
@@ -324,7 +322,7 @@ impl Log {
         self.begin - before
     }
 
-    /// Deletes the segments in which nothing is pending.
+    /// Deletes the segments without pending records.
     fn clean(&mut self) {
         let written = self.next - self.staged.len() as u64;
         while let Some(oldest) = self.segments.front() {
@@ -332,7 +330,7 @@ impl Log {
             if end > self.begin {
                 break;
             }
-            // One that stays is found to be delivered at the next start.
+            // The next start finds that a remaining one is delivered.
             let _ = fs::remove_file(oldest.path(&self.folder));
             if self.reader.as_ref().is_some_and(|(first, _)| *first == oldest.first) {
                 self.reader = None;
@@ -344,7 +342,7 @@ impl Log {
         }
     }
 
-    /// Writes down how far everything is acknowledged.
+    /// Writes the acknowledged position.
     pub(crate) fn write_position(&mut self) -> io::Result<()> {
         if self.position_written == self.begin {
             return Ok(());
@@ -366,8 +364,8 @@ impl Log {
         Ok(())
     }
 
-    /// Removes the folder of a destination with nothing pending. The position goes last: without
-    /// it, numbers begin anew.
+    /// Removes the folder of a destination without pending records. The position goes last: without
+    /// it, numbers start again.
     pub(crate) fn remove(mut self) {
         self.clean();
         if self.pending() == 0 && self.segments.is_empty() {
@@ -377,14 +375,14 @@ impl Log {
     }
 }
 
-/// The disk does not have it any more; another failure (too many open files) may pass.
+/// The disk lost the data; other failures (too many open files) may pass.
 fn is_gone(error: &io::Error) -> bool {
     /// The device fails to read.
     const EIO: i32 = 5;
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(EIO)
 }
 
-/// How far the records of `folder` are acknowledged; one that is damaged says nothing.
+/// The acknowledged position of `folder`; none from a damaged file.
 fn position(folder: &Path) -> u64 {
     let bytes = fs::read(folder.join("position")).unwrap_or_default();
     let (Some(number), Some(sum), POSITION_BYTES) =
@@ -397,7 +395,7 @@ fn position(folder: &Path) -> u64 {
     if is_whole && number <= NUMBER_MAX { number } else { 0 }
 }
 
-/// Where the last whole record of a segment ends, and the number after it.
+/// The end of a segment's last whole record, and the number after it.
 fn end_of(folder: &Path, segment: &Segment) -> io::Result<(u64, u64)> {
     let file = File::open(segment.path(folder))?;
     let mut scanner = Scanner::new(&file, segment, 0);

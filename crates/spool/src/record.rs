@@ -1,12 +1,12 @@
-//! One record as it lies in a segment: no file, no clock.
+//! One record in a segment, independent of files and clocks.
 //!
 //! ```text
 //!     marker 4 | crc32 4 | body length 4 | number 8 | unix seconds 8 | body        (little endian)
 //! ```
 //!
-//! The checksum covers what follows it, and begins with the segment's salt, a random number in its
-//! file's name. So bytes inside of a body that look like a record (a client chooses its keys) are
-//! not taken for one.
+//! The checksum covers the bytes after it, and starts with the segment's salt, a random number in
+//! its file's name. So bytes in a body that look like a record (a client chooses its keys) are not
+//! read as one.
 
 /// Bytes before the body.
 pub(crate) const HEAD_BYTES: usize = 28;
@@ -14,19 +14,19 @@ pub(crate) const HEAD_BYTES: usize = 28;
 /// The longest body, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// The largest number that a file's name or a position may have. No spool reaches it, and numbers
-/// counted on from there do not overflow.
+/// The largest number in a file's name or a position. No spool reaches it, and numbers counted from
+/// there do not overflow.
 pub(crate) const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// What every record begins with: no text begins like this.
+/// The start of every record: no text starts with these bytes.
 pub(crate) const MARKER: [u8; 4] = [0xf5, b'h', b's', b'1'];
 
-/// What stands at the begin of some bytes.
+/// The contents at the start of some bytes.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Found<'a> {
-    /// A record, of `len` bytes in all.
+    /// A record, of `len` bytes in total.
     Whole { number: u64, secs: u64, body: &'a [u8], len: usize },
-    /// The begin of one, perhaps.
+    /// Possibly the start of a record.
     Short,
     /// No record.
     Bad,
@@ -54,7 +54,7 @@ pub(crate) fn write(out: &mut Vec<u8>, salt: u32, number: u64, secs: u64, body: 
     }
 }
 
-/// Reads what `bytes` begin with.
+/// Reads the start of `bytes`.
 pub(crate) fn read(bytes: &[u8], salt: u32) -> Found<'_> {
     let marker = bytes.get(..MARKER.len()).unwrap_or(bytes);
     if !MARKER.starts_with(marker) {

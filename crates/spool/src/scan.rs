@@ -1,4 +1,4 @@
-//! Reads a segment from a place on: records, and where there are none.
+//! Reads a segment from a place on: records, and gaps between them.
 
 use std::fs::File;
 use std::io;
@@ -13,42 +13,42 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// One record, read back.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// Its number; those of a destination rise by one.
+    /// Its number; numbers of a destination increase by one.
     pub number: u64,
     /// The time at which it was appended, in seconds since 1970.
     pub secs: u64,
-    /// The bytes that were appended.
+    /// The appended bytes.
     pub body: Vec<u8>,
 }
 
-/// What stands in a segment.
+/// A part of a segment.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Item {
     /// A whole record, which ends at `end`.
     Record { record: Record, end: u64 },
-    /// No record until `end`, where one begins.
+    /// No record up to `end`, where one starts.
     Damage { end: u64 },
     /// No record from `begin` to the end of the segment.
     Torn { begin: u64 },
 }
 
-/// Goes through a segment.
+/// Reads through a segment.
 #[derive(Debug)]
 pub(crate) struct Scanner<'a> {
     file: &'a File,
     salt: u32,
     /// The number of the segment's first record.
     first: u64,
-    /// Where the segment ends.
+    /// The end of the segment.
     len: u64,
-    /// Read and not used: the bytes from `at` on.
+    /// Read but unused: the bytes from `at` on.
     held: Vec<u8>,
     used: usize,
     at: u64,
 }
 
 impl<'a> Scanner<'a> {
-    /// Begins at `at`, and ends where the segment does.
+    /// Starts at `at`, and ends at the segment's end.
     pub(crate) fn new(file: &'a File, segment: &Segment, at: u64) -> Self {
         let Segment { first, salt, len, .. } = *segment;
         Self { file, salt, first, len, held: Vec::new(), used: 0, at }
@@ -63,7 +63,7 @@ impl<'a> Scanner<'a> {
         self.at += count as u64;
     }
 
-    /// Reads `count` bytes more, if there are as many. False at the end.
+    /// Reads `count` more bytes, if there are as many. False at the end.
     fn fill(&mut self, count: usize) -> io::Result<bool> {
         self.held.drain(..self.used);
         self.used = 0;
@@ -77,7 +77,7 @@ impl<'a> Scanner<'a> {
         let place = self.held.get_mut(have..).unwrap_or_default();
         if let Err(error) = self.file.read_exact_at(place, self.at + have as u64) {
             self.held.truncate(have);
-            // The file is shorter than it was: what is missing is damage, not a failure to read.
+            // The file is shorter than before: the missing part is damage, not a read failure.
             if error.kind() != io::ErrorKind::UnexpectedEof {
                 return Err(error);
             }
@@ -87,8 +87,8 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// What stands behind the next `ahead` bytes. The numbers in a segment rise by one, so a record
-    /// is none if there is no room before it for those in between, whatever its checksum says.
+    /// The contents after the next `ahead` bytes. Numbers in a segment increase by one, so a record
+    /// is invalid if there is no room before it for those in between, whatever its checksum.
     fn read(&self, ahead: usize) -> Found<'_> {
         let found = record::read(self.bytes().get(ahead..).unwrap_or_default(), self.salt);
         let most = (self.at + ahead as u64) / HEAD_BYTES as u64;
@@ -102,7 +102,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What comes next; `None` at the end.
+    /// The next item; `None` at the end.
     pub(crate) fn next(&mut self) -> io::Result<Option<Item>> {
         loop {
             match self.read(0) {
@@ -121,7 +121,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// What stands here is no record: looks for the next one.
+    /// There is no record here: looks for the next one.
     fn search(&mut self) -> io::Result<Option<Item>> {
         while self.fill(CHUNK_BYTES.max(self.bytes().len()))? {}
         let (begin, bytes) = (self.at, self.bytes());

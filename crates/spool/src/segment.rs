@@ -1,4 +1,4 @@
-//! A segment's file: its name, and how it is made.
+//! A segment's file: its name and creation.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -9,16 +9,16 @@ use std::time::SystemTime;
 
 use crate::record::NUMBER_MAX;
 
-/// Records hold keys, which tell of users: the files are for nobody else.
+/// Records hold keys, which contain information about users, so others cannot read the files.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
-/// Makes `folder`, and the folders above it that are not there, for nobody else.
+/// Creates `folder` and its missing parents, without access for others.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Refuses what is no regular file at `path`, where nothing need be. A FIFO would wait for its
-/// other end when it is opened, and a link leads to a file that is not the spool's.
+/// Refuses an existing `path` that is not a regular file. Opening a FIFO would wait for its other
+/// end, and a link leads to a file outside the spool.
 pub(crate) fn check_file(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(data) if data.is_file() => Ok(()),
@@ -28,16 +28,16 @@ pub(crate) fn check_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What is known of a segment. Its file is called `FIRST-SALT.seg`.
+/// The description of a segment. Its file is called `FIRST-SALT.seg`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Segment {
     /// The number of its first record.
     pub(crate) first: u64,
-    /// Begins every checksum in it.
+    /// The start of every checksum in it.
     pub(crate) salt: u32,
     /// Bytes.
     pub(crate) len: u64,
-    /// When something was written to it, in seconds since 1970.
+    /// The time of the last write to it, in seconds since 1970.
     pub(crate) newest_secs: u64,
 }
 
@@ -53,14 +53,14 @@ impl Segment {
         Ok((segment, file))
     }
 
-    /// The segments of a folder, the oldest first.
+    /// The segments of a folder, oldest first.
     pub(crate) fn list(folder: &Path) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let Some((first, salt)) = entry.file_name().to_str().and_then(parse) else { continue };
             let data = entry.metadata()?;
-            // The opening of a pipe would wait for its writer.
+            // Opening a pipe would wait for its writer.
             if !data.is_file() {
                 continue;
             }
@@ -86,14 +86,14 @@ pub(crate) fn parse(name: &str) -> Option<(u64, u32)> {
     Some((first, u32::from_str_radix(salt, 16).ok().filter(|_| salt.len() == 8)?))
 }
 
-/// The name of a destination's folder: what could mean something to the file system is written
+/// The name of a destination's folder: characters with a meaning to the file system are written
 /// `%XX`.
 pub(crate) fn folder_name(destination: &str) -> String {
     let mut name = String::new();
     for byte in destination.bytes() {
         let plain =
             byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'-' | b'_' | b'[' | b']');
-        // A dot is plain but at the begin: neither `.` nor a hidden folder is a destination's.
+        // A dot is plain except at the start: neither `.` nor a hidden folder is a destination's.
         if plain || byte == b'.' && !name.is_empty() {
             name.push(char::from(byte));
         } else {
@@ -103,7 +103,7 @@ pub(crate) fn folder_name(destination: &str) -> String {
     name
 }
 
-/// The destination whose folder has this name.
+/// The destination of a folder with this name.
 pub(crate) fn destination_of(folder: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = folder.bytes();
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(destination_of("%61"), None);
     }
 
-    /// Opening it would wait for a writer, and with it all destinations.
+    /// Opening it would block all destinations until a writer comes.
     #[test]
     fn a_pipe_with_a_segments_name_is_none() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A folder of logs, one for each destination: see the head of the crate.
+//! A folder of logs, one per destination: see the crate's header.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,28 +13,28 @@ use crate::record::{BODY_BYTES_MAX, HEAD_BYTES};
 use crate::scan::Record;
 use crate::segment::{FILE_MODE, check_file, destination_of, folder_name, make_folder};
 
-/// The time at which written records are brought to the disk. Whatever it is, they survive the end
-/// of the process.
+/// The time at which written records are synced to the disk. In any case, they survive the end of
+/// the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fsync {
     /// The kernel chooses the time.
     Never,
-    /// So long after they were written at the latest; a failure of the machine may take that much.
+    /// At most this long after the write; a failure of the machine may lose that much.
     Every(Duration),
-    /// Before [`Spool::commit`] returns: a failure of the machine takes nothing that was committed.
+    /// Before [`Spool::commit`] returns: a failure of the machine loses no committed record.
     Always,
 }
 
-/// The limits of a spool, and its care for its records.
+/// The limits and the durability of a spool.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// Bytes on disk, at the most.
+    /// Maximum bytes on disk.
     pub bytes_max: u64,
     /// Older records are dropped; [`Duration::MAX`] keeps them.
     pub age_max: Duration,
-    /// Bytes after which a segment is followed by another.
+    /// Bytes after which a new segment starts.
     pub segment_bytes: u64,
-    /// The time at which records are brought to the disk.
+    /// The time at which records are synced to the disk.
     pub fsync: Fsync,
 }
 
@@ -50,10 +50,10 @@ impl Default for Settings {
     }
 }
 
-/// The reason why a record is not taken.
+/// The reason why a record is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AppendError {
-    /// The spool has as many bytes as it may.
+    /// The spool has reached its byte limit.
     Full,
     /// The record is longer than [`BODY_BYTES_MAX`].
     TooLong,
@@ -61,7 +61,7 @@ pub enum AppendError {
     Unnamable,
 }
 
-/// A destination whose staged records could not be written: all since the last commit.
+/// A destination whose staged records, all since the last commit, could not be written.
 #[derive(Debug)]
 pub struct Failed {
     /// The destination's name.
@@ -70,10 +70,10 @@ pub struct Failed {
     pub error: io::Error,
 }
 
-/// Records that are missing.
+/// Missing records.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Damage {
-    /// Records that were written and cannot be read.
+    /// Written records that cannot be read.
     Lost {
         /// The destination of the records.
         destination: String,
@@ -87,12 +87,12 @@ pub enum Damage {
         /// The number of records.
         records: u64,
     },
-    /// The end of a segment was no whole record, and is cut off. Nothing that was committed, unless
-    /// the machine failed.
+    /// The end of a segment was not a whole record and was cut off. Nothing committed is lost,
+    /// unless the machine failed.
     Torn {
         /// The destination of the segment's records.
         destination: String,
-        /// The bytes that are cut off.
+        /// The number of bytes cut off.
         bytes: u64,
     },
 }
@@ -116,7 +116,7 @@ impl fmt::Display for Damage {
 /// The numbers of a spool's records and bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
-    /// Records that are not acknowledged.
+    /// Unacknowledged records.
     pub pending: u64,
     /// Bytes on disk.
     pub bytes: u64,
@@ -126,7 +126,7 @@ pub struct Counts {
     pub expired: u64,
 }
 
-/// The records of all destinations in one folder, within one limit of bytes. Dropping it writes
+/// The records of all destinations in one folder, within one byte limit. Dropping it writes
 /// everything to the disk.
 #[derive(Debug)]
 pub struct Spool {
@@ -138,19 +138,20 @@ pub struct Spool {
     lost: u64,
     expired: u64,
     damage: Vec<Damage>,
-    /// Stands for records that are dropped.
+    /// Replaces dropped records.
     substitute: Option<Vec<u8>>,
     synced: Option<Instant>,
-    /// Locked for as long as this lives.
+    /// Locked for the lifetime of this value.
     _lock: File,
 }
 
 impl Spool {
-    /// The spool in `folder`, which is made if it does not exist. One program at a time has it.
+    /// The spool in `folder`, which is created if it does not exist. One program at a time can open
+    /// it.
     ///
     /// # Errors
     ///
-    /// When the folder cannot be made, read or written, or another program has it.
+    /// When the folder cannot be created, read or written, or another program has it open.
     pub fn open(folder: &Path, settings: Settings) -> io::Result<Self> {
         make_folder(folder)?;
         let mut options = File::options();
@@ -204,19 +205,18 @@ impl Spool {
         &self.folder
     }
 
-    /// From here on, records that are dropped leave this one behind the others of their
-    /// destination: it is on the disk before they are removed, or before anything after them is
-    /// acknowledged.
+    /// From now on, dropped records leave this one after the others of their destination: it is on
+    /// the disk before they are removed, or before anything after them is acknowledged.
     pub fn leave_behind(&mut self, substitute: Vec<u8>) {
         self.substitute = Some(substitute);
     }
 
-    /// Stages a record for `destination`, appended at `secs` since 1970; its number.
-    /// [`Self::commit`] keeps it.
+    /// Stages a record for `destination`, appended at `secs` since 1970; returns its number.
+    /// [`Self::commit`] writes it.
     ///
     /// # Errors
     ///
-    /// Why it is not taken.
+    /// Returns the reason for a refusal.
     pub fn append(
         &mut self,
         destination: &str,
@@ -235,7 +235,7 @@ impl Spool {
             return Err(AppendError::Full);
         }
         if !self.logs.contains_key(destination) {
-            // A new log has nothing to read, or what a folder without pending records left.
+            // A new log has nothing to read, or the rest of a folder without pending records.
             let (log, _) =
                 Log::open(self.folder.join(folder)).map_err(|_| AppendError::Unnamable)?;
             self.logs.insert(destination.to_owned(), log);
@@ -245,8 +245,8 @@ impl Spool {
         Ok(log.stage(secs, record))
     }
 
-    /// Writes what was staged and how far everything is acknowledged, and brings it to the disk
-    /// when [`Fsync`] says so. Of destinations that fail, nothing that was staged is kept.
+    /// Writes the staged records and the acknowledged positions, and syncs them if [`Fsync`]
+    /// requires it. For a failed destination, no staged record is kept.
     pub fn commit(&mut self, now: Instant) -> Vec<Failed> {
         let is_due = match self.settings.fsync {
             Fsync::Never | Fsync::Always => false,
@@ -263,8 +263,7 @@ impl Spool {
             if let Err(error) = done {
                 failed.push(Failed { destination: destination.clone(), error });
             }
-            // A position that is not written repeats what was delivered, and is written with the
-            // next one.
+            // An unwritten position repeats delivered records, and is written with the next one.
             let _ = log.write_position();
             bytes += log.bytes();
         }
@@ -275,7 +274,7 @@ impl Spool {
         failed
     }
 
-    /// The time at which [`Self::commit`] is to be called, for what it has to bring to the disk.
+    /// The time at which [`Self::commit`] must be called to sync written data.
     #[must_use]
     pub fn sync_due(&self) -> Option<Instant> {
         let Fsync::Every(interval) = self.settings.fsync else { return None };
@@ -283,9 +282,9 @@ impl Spool {
         synced.checked_add(interval)
     }
 
-    /// The oldest records of `destination` that are not acknowledged, in order, `records_max` and
-    /// about `bytes_max` at the most. They are given again until [`Self::acknowledge`] is called.
-    /// It is `secs` since 1970.
+    /// The oldest unacknowledged records of `destination`, in order, at most `records_max` and
+    /// about `bytes_max`. They are returned again until [`Self::acknowledge`] is called. It is
+    /// `secs` since 1970.
     ///
     /// # Errors
     ///
@@ -302,7 +301,7 @@ impl Spool {
         let (records, gaps) = log.read(records_max, bytes_max, oldest_secs)?;
         if let Some(substitute) = self.substitute.as_ref().filter(|_| gaps.lost + gaps.expired > 0)
         {
-            // Whatever the limit is: it is one small record for many.
+            // This ignores the limit, because one small record replaces many.
             log.stage(secs, substitute);
             self.bytes += (HEAD_BYTES + substitute.len()) as u64;
         }
@@ -311,7 +310,8 @@ impl Spool {
         Ok(records)
     }
 
-    /// The records of `destination` up to `number`, which [`Self::read`] gave last, are delivered.
+    /// The records of `destination` up to `number`, which [`Self::read`] returned last, are
+    /// delivered.
     pub fn acknowledge(&mut self, destination: &str, number: u64) {
         let Some(log) = self.logs.get_mut(destination) else { return };
         let before = log.bytes();
@@ -319,7 +319,7 @@ impl Spool {
         self.bytes = self.bytes.saturating_sub(before - log.bytes());
     }
 
-    /// Drops what is too old at `secs` since 1970.
+    /// Drops records that are too old at `secs` since 1970.
     pub fn expire(&mut self, secs: u64) {
         let oldest_secs = secs.saturating_sub(self.settings.age_max.as_secs());
         let mut dropped = Vec::new();
@@ -327,7 +327,7 @@ impl Spool {
             if let Some(substitute) = self.substitute.as_ref().filter(|_| log.is_old(oldest_secs))
                 && log.leave_behind(secs, substitute).is_err()
             {
-                // What is old stays until there is room to say that it is gone.
+                // Old records stay until there is room to record their loss.
                 continue;
             }
             let expired = log.expire(oldest_secs);
@@ -353,24 +353,24 @@ impl Spool {
         }
     }
 
-    /// The damage that was found since the last call.
+    /// The damage found since the last call.
     pub fn take_damage(&mut self) -> Vec<Damage> {
         std::mem::take(&mut self.damage)
     }
 
-    /// The destinations that have records, and how many.
+    /// The destinations with records, and their number of records.
     pub fn destinations(&self) -> impl Iterator<Item = (&str, u64)> {
         let all = self.logs.iter().map(|(destination, log)| (&**destination, log.pending()));
         all.filter(|(_, pending)| *pending > 0)
     }
 
-    /// Bytes that it may still grow by.
+    /// The number of bytes by which it may still grow.
     #[must_use]
     pub fn bytes_free(&self) -> u64 {
         self.settings.bytes_max.saturating_sub(self.bytes)
     }
 
-    /// The present counts.
+    /// The current counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let pending = self.logs.values().map(Log::pending).sum();
@@ -381,7 +381,7 @@ impl Spool {
 impl Drop for Spool {
     fn drop(&mut self) {
         for log in self.logs.values_mut() {
-            // What fails now is as it would be after a kill.
+            // A failure here has the effect of a kill.
             let _ = log.write_position();
             if self.settings.fsync != Fsync::Never {
                 let _ = log.sync();

@@ -1,5 +1,4 @@
-//! The promises of a spool: order, nothing lost that was committed, nothing trusted that is
-//! damaged, bounds.
+//! The promises of a spool: order, no loss of committed records, no trust in damaged ones, bounds.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::VecDeque;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use spool::{AppendError, Damage, Fsync, Settings, Spool, asynclog, cli};
 
-/// A folder of this test's own.
+/// A separate folder for this test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -27,7 +26,7 @@ impl Folder {
     }
 
     fn open(&self, settings: Settings) -> Spool {
-        // A program that another test starts has this one's lock between its fork and its exec.
+        // A program that another test starts holds this one's lock between its fork and its exec.
         for _ in 0..1000 {
             match Spool::open(&self.0, settings) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => {
@@ -39,7 +38,7 @@ impl Folder {
         panic!("the lock is never free");
     }
 
-    /// The segments of destination `d`, the oldest first.
+    /// The segments of destination `d`, oldest first.
     fn segments(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(self.0.join("d")).unwrap().map(|file| file.unwrap().path());
         let mut files: Vec<_> = files.filter(|path| path.extension().is_some()).collect();
@@ -65,7 +64,7 @@ fn fill(spool: &mut Spool, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// Everything of `d` that is pending, in order.
+/// All pending records of `d`, in order.
 fn bodies(spool: &mut Spool) -> Vec<String> {
     let mut found = Vec::new();
     loop {
@@ -101,7 +100,7 @@ fn records_come_back_in_order_after_a_restart_and_until_they_are_acknowledged() 
     assert_eq!(bodies(&mut spool), numbered([60]));
 }
 
-/// Keys of deletes tell of users.
+/// Keys of deletes contain information about users.
 #[test]
 fn a_spool_is_its_users_alone() {
     let folder = Folder::new("private");
@@ -136,7 +135,7 @@ fn a_torn_end_is_cut_at_the_last_whole_record() {
         let torn = spool.take_damage();
         assert_eq!(torn.is_empty(), cut % len == 0, "{cut}: {torn:?}");
         assert_eq!(spool.counts().pending, u64::from(kept));
-        // What is appended then stands behind the last whole one.
+        // New records are appended after the last whole one.
         fill(&mut spool, kept..kept + 1);
         assert_eq!(bodies(&mut spool), numbered(0..=kept), "{cut}");
         assert_eq!(spool.take_damage(), []);
@@ -161,7 +160,7 @@ fn damage_in_the_middle_is_told_and_skipped() {
         let mut spool = folder.open(small());
         let hit = u32::try_from(at / len).unwrap();
         let records = spool.read("d", 100, usize::MAX, 1000).unwrap();
-        // A gap in the middle ends what is read at once; what is behind it comes next.
+        // A gap in the middle ends a read; the records after it come next.
         assert_eq!(records.len(), if hit == 0 { 8 } else { hit as usize }, "{at}");
         assert_eq!(bodies(&mut spool), numbered((0..9).filter(|number| *number != hit)), "{at}");
         let lost = Damage::Lost { destination: "d".into(), records: 1 };
@@ -175,8 +174,7 @@ fn a_record_inside_of_a_record_is_never_taken_for_one() {
     let mut spool = folder.open(Settings { segment_bytes: 1 << 20, ..small() });
     fill(&mut spool, 0..1);
     let segment = folder.segments().remove(0);
-    // A client that could write a whole record into its key still does not know the salt of the
-    // segment.
+    // A client that could write a whole record into its key still does not know the segment's salt.
     let inner = fs::read(&segment).unwrap();
     drop(spool);
     let other = Folder::new("inside-other");
@@ -192,7 +190,7 @@ fn a_record_inside_of_a_record_is_never_taken_for_one() {
     assert_eq!(spool.counts().lost, 1);
 }
 
-/// A record of another number, whose checksum is right.
+/// A record with another number and a correct checksum.
 fn renumbered(record: &[u8], salt: u32, number: u64) -> Vec<u8> {
     let mut record = record.to_vec();
     record[12..20].copy_from_slice(&number.to_le_bytes());
@@ -260,7 +258,7 @@ fn a_spool_is_bounded_in_bytes_and_in_age() {
     spool.acknowledge("d", records[3].number);
     spool.append("d", &[b'y'; 72], 1050).unwrap();
     spool.commit(Instant::now());
-    // What is too old is dropped when it is read, and before that to make room.
+    // Records that are too old are dropped when they are read, and before that to make room.
     let fresh = spool.read("d", 9, usize::MAX, 1101).unwrap();
     assert_eq!((fresh.len(), fresh[0].body[0]), (1, b'y'));
     assert_eq!(spool.take_damage(), [Damage::Expired { destination: "d".into(), records: 6 }]);
@@ -281,7 +279,7 @@ fn what_is_dropped_leaves_a_substitute_behind() {
         let records = spool.read("d", 9, usize::MAX, secs).unwrap();
         records.into_iter().map(|record| record.body).collect()
     };
-    // Too old in a segment that goes as a whole: the substitute is there after a kill.
+    // Too old in a segment that is dropped as a whole: the substitute is there after a kill.
     let mut spool = start();
     spool.append("d", b"a", 1000).unwrap();
     spool.commit(Instant::now());
@@ -292,7 +290,7 @@ fn what_is_dropped_leaves_a_substitute_behind() {
     fs::remove_file(folder.0.join("lock")).unwrap();
     let mut spool = start();
     assert_eq!(left(&mut spool, 1101), [b"flush"]);
-    // Too old beside others, and lost: behind what is still there.
+    // Too old among others, and lost: after those that are still there.
     spool.append("d", b"b", 1150).unwrap();
     spool.commit(Instant::now());
     assert_eq!(left(&mut spool, 1202), [b"b"]);
@@ -328,7 +326,7 @@ fn with_fsync_now_and_then_it_says_when() {
     assert_eq!((spool.sync_due(), bodies(&mut spool)), (None, numbered([0, 1])));
 }
 
-/// A file system of half a MiB, mounted by this test, which is root's.
+/// A file system of half a MiB, which this test mounts as root.
 #[test]
 fn a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_else() {
     let folder = Folder::new("full");
@@ -383,12 +381,12 @@ fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// What `act` gives, which must not wait for anybody.
+/// The result of `act`, which must not block.
 #[track_caller]
 fn at_once<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, hear) = mpsc::channel();
     thread::spawn(move || tell.send(act()));
-    // Past that, it waits for the other end of a FIFO.
+    // After that, it waits for the other end of a FIFO.
     hear.recv_timeout(Duration::from_secs(60)).unwrap()
 }
 
@@ -464,7 +462,7 @@ fn the_tool_shows_both_kinds_of_spool() {
     let (status, shown, complaints) = show(&["--format", "as1"], &file);
     assert_eq!((status, shown), (1, lines));
     let (_, shown, _) = show(&["--json"], &file);
-    // mcrouter's older form does not name the pool.
+    // mcrouter's older format does not name the pool.
     assert_eq!(shown.lines().next(), Some(&*want.replace("\"A", "\"")));
     assert!(complaints.contains("t1-0x7f:3: "), "{complaints}");
     assert_eq!(show(&["--format", "xml"], &file).0, 64);
@@ -491,7 +489,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever is done in whatever order: each destination is a queue.
+    /// For any operations in any order, each destination is a queue.
     #[test]
     fn a_spool_is_a_queue_for_each_destination(steps in proptest::collection::vec(step(), 1..200)) {
         let folder = Folder::new("model");
@@ -540,7 +538,7 @@ proptest! {
         prop_assert_eq!(spool.take_damage(), vec![]);
     }
 
-    /// Whatever the disk made of a segment: what is given was appended, in order, once.
+    /// For any damage to a segment, returned records were appended, in order, once.
     #[test]
     fn nothing_is_trusted_that_is_damaged(
         spots in proptest::collection::vec((0..3000_usize, 0..40_usize, any::<u8>()), 1..6),
