@@ -1,23 +1,23 @@
-//! The bounds of a load: what a command line and an agent take.
+//! The bounds of a load that a command line and an agent accept.
 
 use super::spec::{Pace, Spec, Tls};
 
 /// The longest run, in seconds.
 pub const SECONDS_MAX: f64 = 1e6;
 
-/// The most threads, connections of a thread, requests in flight and keys of a get.
+/// Maximum number of threads, connections per thread, requests in flight and keys per get.
 pub const COUNT_MAX: usize = 100_000;
 
-/// The most keys.
+/// Maximum number of keys.
 pub const KEYS_MAX: u64 = 1 << 40;
 
-/// The least and the greatest number of requests per second of an open loop.
+/// Minimum and maximum number of requests per second of an open loop.
 pub const RATES: std::ops::RangeInclusive<f64> = 0.1..=1e9;
 
 /// The longest prefix of keys, in bytes.
 const PREFIX_BYTES_MAX: usize = 200;
 
-/// A load has a value that none has.
+/// A load has an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} of the load: {given} is not {wanted}")]
 pub struct OutOfBounds {
@@ -26,18 +26,18 @@ pub struct OutOfBounds {
     wanted: &'static str,
 }
 
-/// True if keys may begin so: no key is a second command.
+/// True if keys may start like this: no key is a second command.
 #[must_use]
 pub fn is_key_prefix(text: &str) -> bool {
     text.len() <= PREFIX_BYTES_MAX && text.bytes().all(|byte| byte > b' ' && byte != 0x7f)
 }
 
 impl Spec {
-    /// Checks what was not parsed by a command line.
+    /// Checks values that no command line parsed.
     ///
     /// # Errors
     ///
-    /// The first value that no command line takes.
+    /// The first value that no command line accepts.
     pub fn check(&self) -> Result<(), OutOfBounds> {
         let rate = match self.pace {
             Pace::Closed => *RATES.start(),

@@ -1,9 +1,9 @@
 //! The requests of a closed loop to several servers.
 //!
-//! Each connection brings as many clients as it has requests in flight; a client asks again when it
-//! was answered. Its key decides the server, and any connection to that server takes the request.
-//! If all are busy, the request waits. So a server has the share of the requests that its keys
-//! have, as in the open loop, and a hot key is one server's.
+//! Each connection adds as many clients as it may have requests in flight; a client sends its next
+//! request after an answer. The key selects the server, and any connection to that server takes the
+//! request. If all are busy, the request waits. So a server gets the share of requests that its
+//! keys have, as in the open loop, and a hot key belongs to one server.
 
 use std::collections::VecDeque;
 
@@ -15,16 +15,16 @@ use super::wire::Op;
 /// The clients of one thread.
 #[derive(Debug)]
 pub(super) struct Clients {
-    /// Those that have no request under way.
+    /// Clients without a request in flight.
     free: usize,
     /// Requests until the run ends.
     left: u64,
     servers: Vec<Server>,
-    /// True for connections that stand in their server's list.
+    /// True for connections in their server's idle list.
     is_idle: Vec<bool>,
 }
 
-/// One server's requests that wait, each with its first key, and connections without a request.
+/// One server's waiting requests, each with its first key, and its connections without a request.
 #[derive(Debug, Default)]
 struct Server {
     waiting: VecDeque<(Op, u64)>,
@@ -45,7 +45,7 @@ impl Clients {
         Self { free, left, servers, is_idle: vec![true; conns.len()] }
     }
 
-    /// On connection `at`, `count` requests were answered or lost.
+    /// Records that `count` requests were answered or lost on connection `at`.
     pub(super) fn freed(&mut self, at: usize, conn: &Conn, count: usize) {
         self.free += count;
         if conn.waiting.is_empty() && !std::mem::replace(&mut self.is_idle[at], true) {
@@ -53,7 +53,7 @@ impl Clients {
         }
     }
 
-    /// Every client without a request asks.
+    /// Makes every client without a request send one.
     pub(super) fn ask(&mut self, draw: &mut Draw) {
         while self.free > 0 && self.left > 0 {
             let (op, key) = (draw.op(), draw.key());
@@ -63,7 +63,7 @@ impl Clients {
         }
     }
 
-    /// A connection that has no request and whose server has some.
+    /// A connection without a request whose server has waiting ones.
     pub(super) fn ready(&mut self) -> Option<usize> {
         let mut able = self.servers.iter_mut().filter(|server| !server.waiting.is_empty());
         let at = able.find_map(|server| server.idle.pop_front())?;

@@ -1,5 +1,5 @@
-//! The closed loop: a connection asks again when it was answered. With several servers, the next
-//! key decides which connection does ([`Clients`]).
+//! The closed loop: a connection sends its next request after an answer. With several servers, the
+//! next key selects the connection ([`Clients`]).
 
 use std::os::fd::OwnedFd;
 
@@ -16,10 +16,11 @@ use super::spec::Spec;
 use super::wire::Op;
 use super::worker::Worker;
 
-/// What the poller calls the ticker; connections are numbered from 0.
+/// The poller's number for the ticker; connections are numbered from 0.
 const TICK: u64 = u64::MAX;
 
-/// Between two ticks: the end of a run, a lost datagram and a silent server are seen so soon.
+/// The interval between two ticks, which bounds how late the end of a run, a lost datagram and a
+/// silent server are noticed.
 const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Sets in flight on a connection when filling.
@@ -36,8 +37,8 @@ impl Worker<'_> {
             None => (0..self.conns.len()).try_for_each(|at| self.refill(at, now))?,
         }
         let mut events = Vec::with_capacity((self.conns.len() + 1).clamp(2, 1024));
-        // A timeout of each wait would be set and cleared for each reply, which costs more than a
-        // clock that ticks.
+        // A timeout for each wait would be set and cleared for each reply, which costs more than a
+        // ticking clock.
         let ticker = self.ticker()?;
         loop {
             self.wait(&mut events, None)?;
@@ -53,7 +54,7 @@ impl Worker<'_> {
             let mut has_heard = false;
             for event in &events {
                 if event.data.u64() == TICK {
-                    // How often it has ticked is of no interest.
+                    // The number of ticks does not matter.
                     let _ = rustix::io::read(&ticker, &mut [0; 8]);
                     continue;
                 }
@@ -82,7 +83,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Sends what clients ask for on the connections that have no request.
+    /// Sends the clients' requests on the connections without a request.
     fn hand_out(&mut self, clients: &mut Clients, now: u64) -> Result<()> {
         clients.ask(&mut self.draw);
         while let Some(at) = clients.ready() {
@@ -97,7 +98,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Wakes the thread now and then, also when no reply comes.
+    /// Wakes the thread periodically, even without a reply.
     fn ticker(&self) -> Result<OwnedFd> {
         let ticker = timerfd_create(
             TimerfdClockId::Monotonic,
@@ -110,7 +111,7 @@ impl Worker<'_> {
     }
 
     /// Sends the next batch on a connection whose last one is answered: a batch leaves in one
-    /// write, whereas a request for each reply would mostly leave by itself.
+    /// write, whereas one request per reply would usually leave in a separate write.
     fn refill(&mut self, at: usize, now: u64) -> Result<()> {
         if !self.conns[at].waiting.is_empty() {
             return Ok(());
@@ -140,7 +141,7 @@ impl Worker<'_> {
     }
 }
 
-/// Requests that a connection takes in one batch.
+/// Requests that a connection accepts in one batch.
 fn room(spec: &Spec, conn: &Conn) -> u64 {
     let room = spec.pipeline as u64;
     if spec.reconnect > 0 && !conn.transport.is_udp() {

@@ -1,4 +1,4 @@
-//! One connection: what it owes the socket, what the server owes it.
+//! One connection: its unsent requests and its outstanding replies.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,22 +19,22 @@ pub(super) struct Conn {
     pub(super) transport: Transport,
     /// The index of the server.
     pub(super) target: usize,
-    /// Requests that were sent or are being sent, in order.
+    /// Requests sent or being sent, in order.
     pub(super) waiting: VecDeque<Waiting>,
-    /// Requests that it was asked for so far.
+    /// Requests written so far.
     pub(super) asked: u64,
-    /// Those of them before it was last made anew.
+    /// Requests written before the last reconnect.
     asked_before: u64,
-    /// True if the poller was asked to tell when the socket takes more.
+    /// True if the poller reports when the socket accepts more.
     pub(super) polls_for_room: bool,
-    /// Keys of the requests in `waiting`, in order; only where values are compared.
+    /// Keys of the requests in `waiting`, in order; only if values are compared.
     keys: VecDeque<u64>,
     out: Vec<u8>,
     out_at: usize,
     partial: Vec<u8>,
 }
 
-/// The longest reply that is waited for; more is a server that sends garbage.
+/// The longest accepted reply; a longer one is garbage.
 const REPLY_BYTES_MAX: usize = 8 << 20;
 
 impl Conn {
@@ -54,7 +54,7 @@ impl Conn {
         })
     }
 
-    /// Writes a request behind those that are not sent yet.
+    /// Writes a request after the unsent ones.
     #[inline]
     pub(super) fn ask(&mut self, wire: &Wire, op: Op, keys: &[u64], intended: u64, now: u64) {
         let from = self.out.len();
@@ -85,7 +85,7 @@ impl Conn {
         }
     }
 
-    /// Requests that it was asked for since it was last made anew.
+    /// Requests written since the last reconnect.
     pub(super) fn asked_here(&self) -> u64 {
         self.asked - self.asked_before
     }
@@ -95,7 +95,8 @@ impl Conn {
         self.waiting.iter().map(|request| request.count as usize).sum()
     }
 
-    /// Ends the connection, on which nothing is waited for, and begins another to the same server.
+    /// Ends the connection, which has no outstanding replies, and opens a new one to the same
+    /// server.
     pub(super) fn renew(&mut self, target: &Target, security: &Security) -> Result<()> {
         self.transport = security.open(target, false)?;
         self.partial.clear();
@@ -103,8 +104,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Gives up the request that a lost datagram has left without a reply, if it is older than
-    /// `patience` nanoseconds.
+    /// Gives up a request whose datagram was lost if it is older than `patience` nanoseconds.
     pub(super) fn give_up(&mut self, now: u64, patience: u64) -> Option<Waiting> {
         let waiting = self.waiting.front().copied()?;
         if !self.transport.is_udp() || now.saturating_sub(waiting.sent) <= patience {
@@ -117,7 +117,7 @@ impl Conn {
         Some(waiting)
     }
 
-    /// Gives the socket what it takes. True when nothing is left.
+    /// Writes as much as the socket accepts. True when nothing is left.
     ///
     /// # Errors
     ///
@@ -136,11 +136,11 @@ impl Conn {
         self.transport.is_flushed().context("sending")
     }
 
-    /// Reads once and takes the replies that are whole into the record.
+    /// Reads once and records the whole replies.
     ///
     /// # Errors
     ///
-    /// When the server closes, or sends what is no reply to what was asked.
+    /// When the server closes, or sends an invalid reply.
     pub(super) fn receive(
         &mut self,
         wire: &Wire,
@@ -226,7 +226,7 @@ impl Conn {
         Ok(at)
     }
 
-    /// Takes hits of the expected shape from the front. Requests that were due and left together
+    /// Takes hits of the expected shape from the front. Requests that were due and sent together
     /// took the same time, so they are recorded together.
     #[inline]
     fn take_hits(
@@ -256,7 +256,7 @@ impl Conn {
         at
     }
 
-    /// The first `count` of the front's requests have their replies.
+    /// Records that the first `count` of the front's requests have their replies.
     #[inline]
     fn finish(&mut self, count: u32) {
         let Some(request) = self.waiting.front_mut() else { return };
@@ -272,8 +272,8 @@ impl Conn {
     }
 }
 
-/// True if `value` is what a key of the request was given: the key that the reply names, or the one
-/// in turn.
+/// True if `value` is the stored value of a key of the request: the key in the reply, or the next
+/// in order.
 fn is_right(
     wire: &Wire,
     keys: &VecDeque<u64>,
@@ -288,7 +288,7 @@ fn is_right(
             wire.name(*key, &mut name);
             name == named
         }),
-        // Replies without names come one for each key, in the keys' order.
+        // Replies without names come one per key, in key order.
         None => {
             let turn = if request.keys == 1 { 0 } else { request.reply.replies };
             asked.copied().nth(turn as usize)
@@ -297,7 +297,7 @@ fn is_right(
     key.is_some_and(|key| wire.value(key) == value)
 }
 
-/// The beginning of what was received, printable.
+/// The start of the received bytes, printable.
 fn shown(bytes: &[u8]) -> String {
     bytes[..bytes.len().min(60)].escape_ascii().to_string()
 }

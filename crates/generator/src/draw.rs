@@ -9,7 +9,7 @@ use super::spec::{Arrival, Ratio, Spec};
 use super::wire::Op;
 use crate::number::fits;
 
-/// Draws from what a run's spec allows.
+/// Draws requests according to a run's spec.
 #[derive(Debug)]
 pub(super) struct Draw {
     rng: SmallRng,
@@ -17,18 +17,18 @@ pub(super) struct Draw {
     key_count: u64,
     servers: u64,
     ratio: Ratio,
-    /// The place of the next request in the ratio, where that is sent in turn.
+    /// The position of the next request in the ratio, if the ratio is sent in turn.
     turn: Option<u32>,
     multiget: usize,
     drawn: Vec<u64>,
 }
 
 impl Draw {
-    /// Of thread `index`.
+    /// The draw of thread `index`.
     ///
     /// # Errors
     ///
-    /// When the key pattern's parameter is none that its distribution has.
+    /// When the key pattern's parameter is invalid for its distribution.
     pub(super) fn new(spec: &Spec, index: usize) -> Result<Self, BadParameter> {
         let first = spec.keys / spec.threads.max(1) as u64 * index as u64;
         Ok(Self {
@@ -56,8 +56,7 @@ impl Draw {
         if part < self.ratio.sets { Op::Set } else { Op::Get }
     }
 
-    /// Keys of one server: its numbers are those that leave `target` when divided by the count of
-    /// servers.
+    /// Keys of one server: those with remainder `target` when divided by the number of servers.
     #[inline]
     pub(super) fn keys(&mut self, op: Op, target: usize) -> &[u64] {
         let first = self.key();
@@ -77,7 +76,7 @@ impl Draw {
         fits(key % self.servers)
     }
 
-    /// The keys of a request whose first one is drawn: the others are of the same server.
+    /// The keys of a request after its first one: the others belong to the same server.
     #[inline]
     pub(super) fn keys_after(&mut self, op: Op, first: u64) -> &[u64] {
         self.drawn.clear();
@@ -99,7 +98,7 @@ impl Draw {
         if own < self.key_count { own } else { target.min(self.key_count - 1) }
     }
 
-    /// Time between two arrivals that are `mean` apart on average.
+    /// Time between two arrivals with a mean of `mean`.
     pub(super) fn pause(&mut self, mean: f64, arrival: Arrival) -> f64 {
         match arrival {
             Arrival::Fixed => mean,

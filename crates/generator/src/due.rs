@@ -1,9 +1,7 @@
-//! The requests of an open loop: when the next one is due, and those that are due and not sent yet,
-//! by their servers.
+//! The requests of an open loop: when the next one is due, and the due but unsent ones by server.
 //!
-//! A request belongs to a server from the time at which it is due, by its key. If the server stands
-//! still, the request waits for it, however many other servers have free connections (decision
-//! 153).
+//! From its due time on, a request belongs to a server, by its key. If the server stalls, the
+//! request waits for it, however many other servers have free connections (decision 153).
 
 use std::collections::VecDeque;
 
@@ -24,9 +22,9 @@ pub(super) struct Due {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     pub(super) waiting: VecDeque<Due>,
-    /// The server's connection that is asked first for the next request.
+    /// The server's connection that is tried first for the next request.
     pub(super) turn: usize,
-    /// True if a request waited here when the present turn of the loop began.
+    /// True if a request waited here at the start of the current turn of the loop.
     pub(super) was_waiting: bool,
 }
 
@@ -42,12 +40,13 @@ pub(super) struct Schedule {
     waiting: usize,
 }
 
-/// Requests of one thread that wait for a free connection: beyond this the loop gives up.
+/// Maximum number of one thread's requests that wait for a free connection; beyond it, the loop
+/// gives up.
 const BACKLOG_MAX: usize = 2_000_000;
 
 impl Schedule {
-    /// Of `rate` requests per second to this number of servers. The first one is due after the
-    /// share `turn` of the mean interval; after `limit` requests no further one is due.
+    /// A schedule of `rate` requests per second to this number of servers. The first one is due
+    /// after the share `turn` of the mean interval; after `limit` requests, no more are due.
     pub(super) fn new(rate: f64, arrival: Arrival, turn: f64, limit: u64, servers: usize) -> Self {
         let mean = 1e9 / rate;
         Self {
@@ -60,7 +59,7 @@ impl Schedule {
         }
     }
 
-    /// Puts what was due before `clock` into the backlogs.
+    /// Moves requests due before `clock` into the backlogs.
     pub(super) fn fall_due(&mut self, clock: u64, draw: &mut Draw) {
         for backlog in &mut self.backlogs {
             backlog.was_waiting = !backlog.waiting.is_empty();
@@ -75,13 +74,13 @@ impl Schedule {
         }
     }
 
-    /// When the next request is due.
+    /// The time at which the next request is due.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time")]
     pub(super) fn next_at(&self) -> u64 {
         self.next as u64
     }
 
-    /// True if no further request becomes due.
+    /// True if no more requests become due.
     pub(super) fn is_at_end(&self) -> bool {
         self.left == 0
     }
@@ -91,19 +90,19 @@ impl Schedule {
         self.waiting == 0
     }
 
-    /// True if more requests wait than are kept.
+    /// True if more requests wait than the limit.
     pub(super) fn is_too_much(&self) -> bool {
         self.waiting > BACKLOG_MAX
     }
 
-    /// Takes the next request that waits for `server`.
+    /// Takes the next waiting request for `server`.
     pub(super) fn take(&mut self, server: usize) -> Option<Due> {
         let due = self.backlogs[server].waiting.pop_front()?;
         self.waiting -= 1;
         Some(due)
     }
 
-    /// Takes every request that waits.
+    /// Takes every waiting request.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Due> {
         self.waiting = 0;
         self.backlogs.iter_mut().flat_map(|backlog| backlog.waiting.drain(..))

@@ -1,4 +1,4 @@
-//! Key patterns: the choice of the next key, and the bytes of a key.
+//! Key patterns: the choice of the next key, and its bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,14 +11,15 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngExt};
 use rand_distr::{Distribution, Normal, Zipf};
 
-/// The order in which keys are asked for.
+/// The order in which keys are requested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pattern {
-    /// Every key as often as any other.
+    /// Every key equally often.
     Uniform,
-    /// One after the other, from the first again after the last; each connection where it left off.
+    /// One after the other, and again from the first after the last; each connection continues
+    /// where it stopped.
     Sequential,
-    /// Around the middle of the keys, with a standard deviation of a sixth of them unless said.
+    /// Around the middle of the keys, with a standard deviation of a sixth of them by default.
     Gaussian {
         /// Standard deviation, in keys; 0 for a sixth of the keys.
         deviation: f64,
@@ -29,7 +30,7 @@ pub enum Pattern {
         /// The exponent; 0.99 is YCSB's.
         exponent: f64,
     },
-    /// A share of requests goes to one key, the others are uniform.
+    /// A share of requests goes to one key; the others are uniform.
     Hot {
         /// Share of requests, 0 to 1.
         share: f64,
@@ -57,7 +58,7 @@ enum Source {
     },
 }
 
-/// A pattern has a parameter that its distribution does not allow.
+/// A pattern has a parameter that is invalid for its distribution.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum BadParameter {
     /// Of the normal distribution.
@@ -73,7 +74,7 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// When the pattern's parameter is none that its distribution has.
+    /// When the pattern's parameter is invalid for its distribution.
     pub fn new(pattern: Pattern, count: u64, first: u64) -> Result<Self, BadParameter> {
         #[allow(clippy::cast_precision_loss, reason = "key counts are far below 2^52")]
         let n = count as f64;
@@ -110,8 +111,8 @@ impl Keys {
                     break whole(key);
                 }
             },
-            // Ranks are permuted, so that neighbours in the key space are not alike in popularity,
-            // and no two ranks share a key.
+            // Ranks are permuted, so that neighbours in the key space differ in popularity, and no
+            // two ranks share a key.
             Source::Zipf(zipf, keys) => keys.at(whole(zipf.sample(rng)) - 1),
             Source::Hot { share } => {
                 if rng.random::<f64>() < *share {
@@ -136,7 +137,7 @@ fn whole(number: f64) -> u64 {
     number as u64
 }
 
-/// Writes keys: a prefix, the number, and, where the key must be longer, more of `x`.
+/// Writes keys: a prefix, the number, and padding with `x` for longer keys.
 #[derive(Clone, Debug)]
 pub struct KeyNames {
     /// The prefix and as many zeros as a number has digits.
@@ -160,13 +161,13 @@ impl KeyNames {
         Self { zero, digits, size, first: 0 }
     }
 
-    /// These names, with the first key numbered `first` in place of 0.
+    /// These names, with `first` instead of 0 as the first key's number.
     #[must_use]
     pub fn beginning_at(self, first: u64) -> Self {
         Self { first, ..self }
     }
 
-    /// Bytes of every key, where all are alike.
+    /// The length of every key in bytes, if all are equal.
     #[must_use]
     pub fn one_length(&self) -> Option<usize> {
         match self.size {
@@ -305,7 +306,7 @@ mod tests {
         assert!((0.128..0.139).contains(&top), "{top}");
     }
 
-    /// Chi-square of the draws against Zipf's law, with a cell for each rank that is expected ten
+    /// Chi-square of the draws against Zipf's law, with a cell for each rank expected at least ten
     /// times, and one for all others; and the degrees of freedom.
     fn chi_square_of_zipf(exponent: f64, count: u64, n: usize) -> (f64, f64) {
         let mut seen = vec![0.0; usize::try_from(count).unwrap()];
@@ -343,7 +344,8 @@ mod tests {
             (2.0, 1000, 100_000),
         ] {
             let (square, freedom) = chi_square_of_zipf(exponent, count, n);
-            // Four standard deviations above the mean: chance passes it once in ten thousand seeds.
+            // Four standard deviations above the mean: chance exceeds it for one in ten thousand
+            // seeds.
             let most = freedom + 4.0 * (2.0 * freedom).sqrt();
             assert!(square < most, "zipf:{exponent} of {count}: {square} of {freedom}");
         }

@@ -1,5 +1,5 @@
 //! The load generator: the load ([`spec`]), its keys ([`keys`], [`sizes`]), its protocol
-//! ([`wire`]), and what was seen ([`record`]).
+//! ([`wire`]), and the results ([`record`]).
 //!
 //! ```text
 //!     spec -> threads, each: draw op and keys -> wire (bytes) -> connections -> replies

@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// # Panics
 ///
-/// When it does not fit. Callers have a bound that says it does.
+/// When it does not fit. Callers have a bound that guarantees that it does.
 #[inline]
 #[must_use]
 #[track_caller]
@@ -17,7 +17,7 @@ pub fn fits<T, U: TryFrom<T>>(number: T) -> U {
     number
 }
 
-/// A time in nanoseconds; the greatest number stands for 584 years and more.
+/// A time in nanoseconds; the maximum stands for 584 years and more.
 #[must_use]
 pub fn nanos(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))

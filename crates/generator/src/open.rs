@@ -1,9 +1,9 @@
-//! The open loop: requests are due at times of their own. One that finds its server's connections
-//! full waits in a queue, and its latency counts from the time at which it should have left (no
-//! coordinated omission).
+//! The open loop: requests are due at scheduled times. If all connections of its server are full, a
+//! request waits in a queue, and its latency counts from the time at which it should have been sent
+//! (no coordinated omission).
 //!
-//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
-//! for display.
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is for
+//! display.
 
 use std::sync::atomic::Ordering;
 
@@ -14,11 +14,11 @@ use super::due::Schedule;
 use super::spec::Arrival;
 use super::worker::Worker;
 
-/// So near to the next request the thread does not sleep, because waking takes as long.
+/// The thread does not sleep this close to the next request, because waking takes as long.
 const SPIN_NANOS: u64 = 20_000;
 
 impl Worker<'_> {
-    /// Asks at `rate` requests a second. True if it gave up because too many of them waited.
+    /// Sends `rate` requests per second. True if it gave up because too many of them waited.
     pub(super) fn open(&mut self, rate: f64, arrival: Arrival, index: usize) -> Result<bool> {
         let spec = self.run.spec;
         // Threads with even arrivals take turns.
@@ -30,7 +30,7 @@ impl Worker<'_> {
         };
         let mut schedule = Schedule::new(rate, arrival, turn, limit, spec.targets.len());
         let outcome = self.follow(&mut schedule);
-        // However the loop ended, what was due by then and was not sent has waited.
+        // However the loop ended, due and unsent requests have waited.
         let now = self.now();
         if outcome.is_err() && !self.run.progress.stop.load(Ordering::Relaxed) {
             schedule.fall_due(now.min(self.run.measure.1), &mut self.draw);
@@ -48,7 +48,7 @@ impl Worker<'_> {
             if self.run.progress.stop.load(Ordering::Relaxed) {
                 self.give_up(schedule, now);
             } else {
-                // What was due before the end is sent, however late this thread comes to it.
+                // Requests due before the end are sent, however late this thread reaches them.
                 schedule.fall_due(now.min(self.run.measure.1), &mut self.draw);
             }
             let is_over = self.is_over(now) || schedule.is_at_end();
@@ -84,7 +84,7 @@ impl Worker<'_> {
         })
     }
 
-    /// Gives the requests that wait for each server to its connections with room, in turn.
+    /// Distributes each server's waiting requests to its connections with room, in turn.
     fn dispatch(&mut self, schedule: &mut Schedule, dirty: &mut [bool], now: u64) -> Result<()> {
         for server in 0..schedule.backlogs.len() {
             while !schedule.backlogs[server].waiting.is_empty() {
@@ -95,8 +95,9 @@ impl Worker<'_> {
                 backlog.turn = at + 1;
                 let keys = self.draw.keys_after(due.op, due.key);
                 self.conns[at].ask(self.run.wire, due.op, keys, due.at, now);
-                // Late by the generator's own doing: nothing older waited, so a connection had been
-                // free since the request was due. One that waited for a reply is the server's.
+                // The generator caused this delay: nothing older waited, so a connection had been
+                // free since the request was due. If a request waited for a reply, the server
+                // caused the delay.
                 if due.at >= self.run.measure.0 && !backlog.was_waiting {
                     self.record.lag.saturating_record(now.saturating_sub(due.at));
                 }
@@ -111,9 +112,9 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// A connection to `server` that can take a request, sought from connection `from` on.
+    /// A connection to `server` with room for a request, searched from connection `from` on.
     fn free(&self, server: usize, from: usize) -> Option<usize> {
-        // Connections to one server lie together.
+        // Connections to one server are adjacent.
         let each = self.run.spec.connections;
         let first = server * each;
         (0..each).map(|step| first + (from + step) % each).find(|at| {
@@ -123,7 +124,7 @@ impl Worker<'_> {
         })
     }
 
-    /// What was never sent waited, too.
+    /// Unsent requests have waited, too.
     fn give_up(&mut self, schedule: &mut Schedule, now: u64) {
         let begin = self.run.measure.0;
         for due in schedule.take_all().filter(|due| due.at >= begin) {

@@ -1,4 +1,4 @@
-//! Histograms as text: HdrHistogram's V2 format, deflated, base64. Counts come back exactly, so
+//! Histograms as text: HdrHistogram's V2 format, deflated, base64. Counts are preserved exactly, so
 //! results add up exactly.
 
 use std::io::Cursor;
@@ -11,7 +11,7 @@ use hdrhistogram::serialization::{
 use hdrhistogram::{Counter, Histogram};
 use serde::{Deserialize, de, ser};
 
-/// Text that holds no histogram.
+/// Text that is not a histogram.
 #[derive(Debug, thiserror::Error)]
 pub enum Damaged {
     /// It is not base64.
@@ -43,7 +43,7 @@ pub fn encode<C: Counter>(histogram: &Histogram<C>) -> Result<String, V2DeflateS
 ///
 /// # Errors
 ///
-/// When the text was damaged.
+/// When the text is damaged.
 pub fn decode<C: Counter>(text: &str) -> Result<Histogram<C>, Damaged> {
     let bytes = BASE64_STANDARD.decode(text)?;
     Ok(Deserializer::new().deserialize(&mut Cursor::new(bytes))?)

@@ -1,6 +1,6 @@
-//! The error of values that a command line spells.
+//! The error of values from a command line.
 
-/// Text that names no value of the wanted kind.
+/// Text that is not a value of the expected kind.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// It has another form.
@@ -8,22 +8,22 @@ pub enum ParseError {
     Form {
         /// The text.
         text: String,
-        /// The form that is wanted.
+        /// The expected form.
         form: &'static str,
     },
-    /// A number is missing, out of range, or none.
+    /// A number is missing, out of range, or not a number.
     #[error("{name}:{text}: a number from {least} to {most} is wanted")]
     Number {
-        /// The thing that the number is of.
+        /// The name of the number.
         name: String,
-        /// The text in place of the number.
+        /// The text instead of the number.
         text: String,
-        /// The least number.
+        /// The minimum.
         least: f64,
-        /// The greatest number.
+        /// The maximum.
         most: f64,
     },
-    /// The name of a server could not be looked up.
+    /// A server's name could not be resolved.
     #[error("{text:?} is not HOST[:PORT], udp:HOST[:PORT] or unix:PATH: {error}")]
     Lookup {
         /// The text.

@@ -1,10 +1,10 @@
 //! A permutation of the numbers below a count, computed without a table.
 
-/// Maps each number below a count to another one, no two to the same.
+/// Maps each number below a count to a different one.
 ///
 /// A bijection of the numbers below the next power of two is applied until the result is below the
-/// count: a walk along a cycle of the bijection, which returns to the count because it began there.
-/// It takes less than two steps on average.
+/// count: a walk along a cycle of the bijection, which returns below the count because it started
+/// there. It takes less than two steps on average.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     count: u64,
@@ -12,11 +12,11 @@ pub(crate) struct Permutation {
     shift: u32,
 }
 
-/// Odd, so that multiplying by them modulo a power of two loses nothing: splitmix64's.
+/// Odd factors, so that multiplication modulo a power of two loses nothing: splitmix64's.
 const FACTORS: [u64; 3] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0x9e37_79b9_7f4a_7c15];
 
 impl Permutation {
-    /// Of the numbers below `count`, which is not 0.
+    /// A permutation of the numbers below `count`, which is not 0.
     pub(crate) fn of(count: u64) -> Self {
         let bits = u64::BITS - (count - 1).leading_zeros();
         let mask = if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) };

@@ -11,10 +11,10 @@ mod alike;
 
 use alike::Alike;
 
-/// Shortest and longest time that a histogram keeps, in nanoseconds.
+/// Minimum and maximum time in a histogram, in nanoseconds.
 const NANOS: (u64, u64) = (100, 600_000_000_000);
 
-/// Everything that was seen.
+/// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// Of gets.
@@ -23,33 +23,33 @@ pub struct Record {
     pub sets: OpRecord,
     /// Gets and sets, cut into seconds.
     pub seconds: Vec<Second>,
-    /// Open loop: how late a request left though a connection to its server was free when it was
-    /// due, in nanoseconds.
+    /// Open loop: how late requests were sent although a connection to their server was free when
+    /// they were due, in nanoseconds.
     #[serde(with = "super::packed")]
     pub lag: Histogram<u64>,
-    /// Requests that had no reply when the run ended; in the open loop their waiting counts as
+    /// Requests without a reply at the end of the run; in the open loop, their waiting counts as
     /// latency.
     pub unanswered: u64,
-    /// Values that were not what had been stored.
+    /// Values that differ from the stored ones.
     pub wrong: u64,
-    /// UDP requests whose reply did not come.
+    /// UDP requests without a reply.
     #[serde(default)]
     pub lost: u64,
-    /// Connections that were made anew.
+    /// Reconnects.
     #[serde(default)]
     pub connects: u64,
-    /// Requests answered in all, those before and after the measurement included.
+    /// All answered requests, including those before and after the measurement.
     pub answered: u64,
-    /// Answered last, and not counted above yet.
+    /// The last answered requests, not counted above yet.
     #[serde(skip)]
     alike: Option<Alike>,
 }
 
-/// When replies are being read, in nanoseconds since the run's start.
+/// The time of reading replies, in nanoseconds since the run's start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) now: u64,
-    /// When measuring begins and ends.
+    /// Start and end of the measurement.
     pub(super) measure: (u64, u64),
     pub(super) is_open: bool,
 }
@@ -57,10 +57,10 @@ pub(super) struct Moment {
 /// The record of one kind of request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpRecord {
-    /// Requests answered; in the open loop those that were due in the measurement, whenever they
-    /// were answered.
+    /// Answered requests; in the open loop, those due in the measurement, whenever they were
+    /// answered.
     pub requests: u64,
-    /// Requests answered within the measurement, whenever they were due.
+    /// Requests answered in the measurement, whenever they were due.
     pub in_time: u64,
     /// Keys in them.
     pub keys: u64,
@@ -75,7 +75,7 @@ pub struct OpRecord {
     /// From the intended sending time to the last byte of the reply, in nanoseconds.
     #[serde(with = "super::packed")]
     pub latency: Histogram<u64>,
-    /// From the actual sending time, in nanoseconds. In the closed loop the two are one.
+    /// From the actual sending time, in nanoseconds. In the closed loop, both are equal.
     #[serde(with = "super::packed")]
     pub service: Histogram<u64>,
 }
@@ -85,8 +85,8 @@ pub struct OpRecord {
 pub struct Second {
     /// Requests answered in it.
     pub requests: u64,
-    /// Latency, in nanoseconds, to two digits: of those requests, in the open loop of those that
-    /// were due in it.
+    /// Latency, in nanoseconds, to two digits: of those requests, or in the open loop of those due
+    /// in it.
     #[serde(with = "super::packed")]
     pub latency: Histogram<u32>,
 }
@@ -98,7 +98,7 @@ pub fn nanoseconds() -> Histogram<u64> {
 }
 
 fn histogram<C: hdrhistogram::Counter>(digits: u8) -> Histogram<C> {
-    // The bounds are constants that the crate accepts; a histogram that resizes itself is as good.
+    // The bounds are constants that the crate accepts; a self-resizing histogram is equally good.
     Histogram::new_with_bounds(NANOS.0, NANOS.1, digits).unwrap_or_else(|_| {
         let mut any =
             Histogram::new(digits.min(5)).unwrap_or_else(|_| unreachable!("0 to 5 digits"));
@@ -149,13 +149,12 @@ impl Record {
         }
     }
 
-    /// Keeps `count` requests that are alike and were answered alike, if they belong to the
-    /// measurement: in the closed loop by the time of the reply, in the open loop by the time at
-    /// which they were due, whenever they were answered. Those answered within the measurement are
-    /// the throughput, and counted apart.
+    /// Adds `count` equal requests with equal answers if they belong to the measurement: in the
+    /// closed loop by the time of the reply, in the open loop by their due time, whenever they were
+    /// answered. Those answered in the measurement are the throughput, and counted separately.
     ///
-    /// They are counted when one comes that is unlike, or by [`Record::settle`]: the replies of a
-    /// turn mostly answer requests of one earlier turn, and histograms lie far apart in memory.
+    /// They are counted when a different one comes, or by [`Record::settle`]: the replies of a turn
+    /// mostly answer requests of one earlier turn, and histograms are far apart in memory.
     #[inline]
     pub(super) fn keep(&mut self, request: &Waiting, reply: Reply, count: u32, moment: Moment) {
         self.answered += u64::from(count);
@@ -166,8 +165,8 @@ impl Record {
         }
     }
 
-    /// Counts what [`Record::keep`] has put off: at the end of each turn, because a second is
-    /// reported when it ends.
+    /// Counts the requests that [`Record::keep`] deferred: at the end of each turn, because a
+    /// second is reported when it ends.
     #[inline]
     pub(super) fn settle(&mut self) {
         if let Some(alike) = self.alike.take() {
@@ -175,7 +174,7 @@ impl Record {
         }
     }
 
-    /// The second that `nanos` since the measurement's start lies in.
+    /// The second that contains `nanos` since the measurement's start.
     pub fn second(&mut self, nanos: u64) -> &mut Second {
         let index: usize = fits(nanos / 1_000_000_000);
         if self.seconds.len() <= index {
@@ -186,20 +185,20 @@ impl Record {
     }
 
     /// Counts requests of the open loop that never had a reply: they were due `into` nanoseconds
-    /// after the measurement's start, and waited at least for so long.
+    /// after the measurement's start, and waited at least `nanos`.
     pub(super) fn waited(&mut self, op: Op, into: u64, nanos: u64, count: u32) {
         self.of(op).latency.saturating_record_n(nanos, u64::from(count));
         self.second(into).latency.saturating_record_n(nanos, count);
     }
 
-    /// Has an entry for each of the first `seconds` seconds, also where nothing was answered.
+    /// Adds entries for each of the first `seconds` seconds, including those without answers.
     pub(super) fn cover(&mut self, seconds: u64) {
         if let Some(last) = seconds.checked_sub(1) {
             self.second(last.saturating_mul(1_000_000_000));
         }
     }
 
-    /// Adds what another thread or host saw in the same run.
+    /// Adds the results of another thread or host in the same run.
     pub fn merge(&mut self, other: &Self) {
         self.gets.merge(&other.gets);
         self.sets.merge(&other.sets);
@@ -239,7 +238,7 @@ impl OpRecord {
     }
 }
 
-/// Both have the same bounds, so that nothing is lost.
+/// Both have the same bounds, so nothing is lost.
 fn add<C: hdrhistogram::Counter>(to: &mut Histogram<C>, from: &Histogram<C>) {
     to.add(from).unwrap_or_else(|_| unreachable!("histograms of one shape"));
 }
@@ -262,7 +261,7 @@ mod tests {
                     record.second(nanos).latency.saturating_record(nanos);
                 }
             }
-            // As it travels from an agent.
+            // The form in which an agent sends it.
             let text = serde_json::to_string(&part).unwrap();
             merged.merge(&serde_json::from_str(&text).unwrap());
         }

@@ -1,7 +1,7 @@
-//! A whole run: connect, fill, start the threads together, gather what they saw.
+//! A whole run: connect, fill, start the threads together, collect their results.
 //!
-//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
-//! for display.
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is for
+//! display.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -25,16 +25,16 @@ pub use super::worker::{Latest, Progress};
 pub struct Outcome {
     /// The merged record of all threads.
     pub record: Record,
-    /// Seconds that were measured; fewer than asked for when the run was cut short.
+    /// Measured seconds; fewer than requested when the run was cut short.
     pub seconds: f64,
-    /// Seconds from the beginning of the warm-up to the last reply: an open loop goes on after the
-    /// measurement until what was due in it is answered.
+    /// Seconds from the start of the warm-up to the last reply: an open loop continues after the
+    /// measurement until its due requests are answered.
     pub elapsed: f64,
     /// Share of its time that the busiest generator thread was on a processor, 0 to 1.
     pub busiest: f64,
-    /// The open loop fell so far behind that it gave up: the servers do not take this rate.
+    /// The open loop fell so far behind that it gave up: the servers cannot serve this rate.
     pub is_overloaded: bool,
-    /// The reason why the run ended early; what was seen until then is kept.
+    /// The reason why the run ended early; the results until then are kept.
     pub failure: Option<String>,
 }
 
@@ -42,7 +42,7 @@ pub struct Outcome {
 ///
 /// # Errors
 ///
-/// When a server cannot be reached, breaks off, or refuses more than one store in a hundred.
+/// When a server is unreachable, disconnects, or refuses more than one store in a hundred.
 pub fn fill(spec: &Spec, progress: &Progress) -> Result<u64> {
     let spec = Spec { pace: Pace::Closed, reconnect: 0, ..spec.clone() };
     let security = Security::of(&spec)?;
@@ -81,22 +81,22 @@ pub struct Ready {
     security: Security,
 }
 
-/// Connects for what `spec` says.
+/// Opens the connections of `spec`.
 ///
 /// # Errors
 ///
-/// When a server cannot be reached.
+/// When a server is unreachable.
 pub fn connect(spec: &Spec) -> Result<Ready> {
     let security = Security::of(spec)?;
     Ok(Ready { spec: spec.clone(), conns: connections(spec, &security)?, security })
 }
 
-/// Measures what `spec` says.
+/// Measures according to `spec`.
 ///
 /// # Errors
 ///
-/// When a server cannot be reached. A failure after that is in the outcome, beside what was seen
-/// until then.
+/// When a server is unreachable. A later failure is in the outcome, together with the results until
+/// then.
 pub fn run(spec: &Spec, progress: &Progress) -> Result<Outcome> {
     connect(spec)?.run(progress)
 }
@@ -136,7 +136,7 @@ impl Ready {
 }
 
 impl Outcome {
-    /// Adds what another host saw in the same run; its failure is named by `who`.
+    /// Adds another host's results of the same run; `who` names its failure.
     pub fn merge(&mut self, other: &Self, who: &str) {
         self.record.merge(&other.record);
         self.seconds = self.seconds.max(other.seconds);
@@ -177,7 +177,7 @@ fn spread(run: &Run<'_>, conns: Vec<Vec<Conn>>, fills: bool) -> Result<Vec<Broug
                 scope.spawn(move || {
                     let brought = worker.go(index);
                     if brought.failure.is_some() {
-                        // The others' figures would not be what was asked for.
+                        // The other threads' results would not be of the requested load.
                         run.progress.stop.store(true, Ordering::Relaxed);
                     }
                     brought

@@ -1,4 +1,4 @@
-//! Numbers that look random and are not.
+//! Pseudo-random numbers that are deterministic.
 
 /// A bijection of 64-bit numbers: the finaliser of splitmix64.
 #[must_use]

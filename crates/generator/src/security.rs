@@ -28,7 +28,7 @@ struct Login {
 }
 
 impl std::fmt::Debug for Login {
-    /// Not its bytes: a password is among them.
+    /// Hides the bytes, because they include a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Login").field("protocol", &self.protocol).finish_non_exhaustive()
     }
@@ -37,15 +37,15 @@ impl std::fmt::Debug for Login {
 /// memcached's binary command for a login.
 const SASL_AUTH: u8 = 0x21;
 
-/// A login that is not answered for so long has failed.
+/// A login without an answer for this time has failed.
 const LOGIN_PATIENCE_SECS: i64 = 5;
 
 impl Security {
-    /// The security that `spec` asks for.
+    /// The security settings of `spec`.
     ///
     /// # Errors
     ///
-    /// When a file of certificates, of a key or of a login cannot be used.
+    /// When a file of certificates, of a key or of a login is unusable.
     pub(super) fn of(spec: &Spec) -> Result<Self> {
         let login = match (&spec.credentials, &spec.login) {
             (Some(Credentials(line)), _) => Some(Login::of(line, spec.protocol)?),
@@ -60,14 +60,13 @@ impl Security {
         let (chain_cert, key) = spec.identity.clone().unzip();
         let options = ClientOptions { ca_cert, chain_cert, key };
         let mut config = Arc::unwrap_or_clone(certs::client_config(&options).map_err(Error::msg)?);
-        // Records as long as they come: how a server bears them is a part of what is measured.
+        // Records of full length: how a server handles them is a part of the measurement.
         config.max_fragment_size = None;
         let tls = TlsClient { config: Arc::new(config), name: spec.tls_name.clone() };
         Ok(Self { tls: Some(tls), login })
     }
 
-    /// Connects, and logs in where that is asked for; `waits` until a TCP connection is there, and
-    /// so does a login.
+    /// Connects, and logs in if required; `waits` for the TCP connection, and a login waits, too.
     pub(super) fn open(&self, target: &Target, waits: bool) -> Result<Transport> {
         let waits = waits || self.login.is_some();
         let mut transport = Transport::connect(target, self.tls.as_ref(), waits)?;
@@ -86,7 +85,7 @@ impl Login {
         Self::of(text.lines().next().unwrap_or_default(), protocol).with_context(named)
     }
 
-    /// Of such a line.
+    /// Parses such a line.
     fn of(line: &str, protocol: Protocol) -> Result<Self> {
         let (user, password) = match line.split_once(':') {
             Some((user, password)) => (Some(user), password),
@@ -101,7 +100,7 @@ impl Login {
     ///
     /// # Errors
     ///
-    /// When the server refuses, says nothing, or goes away.
+    /// When the server refuses, does not answer, or disconnects.
     fn perform(&self, transport: &mut Transport) -> Result<()> {
         let (mut sent, mut reply, mut buffer) = (0, Vec::new(), [0; 1024]);
         while sent < self.request.len() {
@@ -131,7 +130,7 @@ impl Login {
         }
     }
 
-    /// True if the reply, if it is whole, lets the connection in.
+    /// True if the reply, if it is whole, accepts the login.
     fn outcome(&self, reply: &[u8]) -> Option<bool> {
         if self.protocol != Protocol::Binary {
             return reply.ends_with(b"\r\n").then(|| reply == b"STORED\r\n" || reply == b"+OK\r\n");
@@ -143,7 +142,7 @@ impl Login {
     }
 }
 
-/// memcached's `set` of any key in text and its SASL PLAIN in binary; Redis's AUTH.
+/// memcached's `set` of any key in text, its SASL PLAIN in binary; Redis's AUTH.
 fn request(protocol: Protocol, user: &str, password: &str) -> Vec<u8> {
     match protocol {
         Protocol::Text | Protocol::Meta => {

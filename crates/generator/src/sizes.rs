@@ -15,11 +15,11 @@ use crate::serde_text;
 /// Lengths of keys, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KeySize {
-    /// Prefix and number, the number with 12 digits or as many as are needed.
+    /// Prefix and number, the number with 12 digits or as many as needed.
     Shortest,
     /// Prefix and number, as long as they are.
     Plain,
-    /// All alike.
+    /// All equal.
     Fixed(usize),
     /// Facebook's ETC pool.
     Etc,
@@ -28,9 +28,9 @@ pub enum KeySize {
 /// Lengths of values, in bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueSize {
-    /// All alike.
+    /// All equal.
     Fixed(usize),
-    /// Every length from the first to the second equally often.
+    /// Every length in this range equally often.
     Range(usize, usize),
     /// Lengths with weights.
     List(Vec<(usize, u32)>),
@@ -38,7 +38,7 @@ pub enum ValueSize {
     Etc,
 }
 
-/// The longest value that is made, in bytes: memcached's default limit, less room for its key.
+/// The longest generated value, in bytes: memcached's default limit, less room for its key.
 pub const VALUE_BYTES_MAX: usize = (1 << 20) - 1024;
 
 /// Probabilities of values of 0 to 14 bytes in ETC (Atikoglu et al., section 3).
@@ -47,8 +47,7 @@ const ETC_SMALL: [f64; 15] = [
     0.00837, 0.08989, 0.00092, 0.00326, 0.01980,
 ];
 
-/// A number from 0 to 1 that belongs to a key, so that a key's lengths are the same wherever it is
-/// met.
+/// A number from 0 to 1 derived from a key, so that the key always has the same lengths.
 #[must_use]
 pub fn uniform_of(key: u64) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "53 bits")]

@@ -1,4 +1,5 @@
-//! The specification of a run: servers, keys, rate and duration. Parsed once, kept with the result.
+//! The specification of a run: servers, keys, rate and duration. It is parsed once and stored with
+//! the result.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -12,7 +13,7 @@ use super::sizes::{KeySize, ValueSize};
 use crate::parse_error::ParseError;
 use crate::serde_text;
 
-/// Everything that decides what is sent.
+/// Everything that determines the requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
     /// The servers; a key belongs to one of them, by its number.
@@ -23,15 +24,15 @@ pub struct Spec {
     pub threads: usize,
     /// Connections of each thread to each server.
     pub connections: usize,
-    /// Requests in flight on a connection, at most; the closed loop sends this number and waits
-    /// for all.
+    /// Maximum number of requests in flight per connection; the closed loop sends this number and
+    /// waits for all.
     pub pipeline: usize,
-    /// Keys of one get.
+    /// Keys per get.
     pub multiget: usize,
     /// Sets to gets.
     pub ratio: Ratio,
-    /// Each thread sends the ratio's sets and then its gets, again and again; else chance decides
-    /// on each request.
+    /// Each thread repeatedly sends the ratio's sets and then its gets; otherwise each request is
+    /// random.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ratio_in_turn: bool,
     /// Number of keys.
@@ -45,47 +46,47 @@ pub struct Spec {
     pub key_size: KeySize,
     /// The pattern of keys.
     pub pattern: Pattern,
-    /// The lengths of values; a key's value always has one length.
+    /// The lengths of values; a key's value always has the same length.
     pub value_size: ValueSize,
-    /// Expiration time of what is stored, in seconds; 0 for never.
+    /// Expiration time of stored items, in seconds; 0 for never.
     pub ttl: u32,
     /// Store every key once before measuring.
     pub preload: bool,
-    /// Compare every value fetched with what was stored.
+    /// Compare every fetched value with the stored one.
     pub verify: bool,
     /// The times at which requests are sent.
     pub pace: Pace,
-    /// Seconds that are measured.
+    /// Measured seconds.
     pub seconds: f64,
-    /// Seconds that are run and thrown away before.
+    /// Seconds that are run before and not counted.
     pub warm_up: f64,
-    /// Requests of each connection (in an open loop, of a thread's connections on average) after
-    /// which the run ends; 0 for as many as there is time for.
+    /// Requests per connection (in an open loop, per connection of a thread on average) after which
+    /// the run ends; 0 for no limit.
     #[serde(default)]
     pub requests: u64,
-    /// Requests after which a connection is ended and made anew; 0 for never.
+    /// Requests after which a connection is replaced by a new one; 0 for never.
     #[serde(default)]
     pub reconnect: u64,
     /// TLS over TCP.
     #[serde(default)]
     pub tls: Option<Tls>,
-    /// Files of the certificate and the key that are shown to servers.
+    /// Files of the certificate and the key to present to servers.
     #[serde(default)]
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that a server's certificate must have, where it is not the host's.
+    /// The name that a server's certificate must have, if it is not the host's.
     #[serde(default)]
     pub tls_name: Option<String>,
-    /// A file whose first line is `USER:PASSWORD`; the secret itself is in no result.
+    /// A file whose first line is `USER:PASSWORD`; no result contains the secret.
     #[serde(default)]
     pub login: Option<PathBuf>,
-    /// The login itself, in place of the file.
+    /// The login itself, instead of the file.
     #[serde(skip)]
     pub credentials: Option<Credentials>,
-    /// Processors to which the generator threads are bound, in turn; none for wherever the system
-    /// puts them.
+    /// Processors to which the generator threads are bound, in turn; if empty, the system places
+    /// them.
     #[serde(default)]
     pub pin: Vec<usize>,
-    /// Decides the keys' order and the arrivals.
+    /// Determines the keys' order and the arrivals.
     pub seed: u64,
 }
 
@@ -93,11 +94,11 @@ pub struct Spec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// As soon as a reply has come.
+    /// After each reply.
     Closed,
-    /// At times of its own, whatever the replies.
+    /// At scheduled times, independent of the replies.
     Open {
-        /// Requests a second, of all threads together.
+        /// Requests per second, of all threads together.
         rate: f64,
         /// The distribution of arrivals.
         arrival: Arrival,
@@ -133,9 +134,9 @@ pub enum Protocol {
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Over TCP; the name as it was given, and what it resolved to.
+    /// Over TCP; the given name and the resolved address.
     Tcp(String, SocketAddr),
-    /// Over UDP, gets only; the name as it was given, and what it resolved to.
+    /// Over UDP, only for gets; the given name and the resolved address.
     Udp(String, SocketAddr),
     /// A unix socket.
     Unix(PathBuf),
@@ -147,11 +148,11 @@ pub enum Target {
 pub enum Tls {
     /// Servers with a certificate of the authorities in this file.
     Verified(PathBuf),
-    /// Anybody.
+    /// Any server.
     Unverified,
 }
 
-/// `USER:PASSWORD`, or a Redis server's `PASSWORD`; never written down.
+/// `USER:PASSWORD`, or a Redis server's `PASSWORD`; never written.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials(pub String);
 
@@ -172,7 +173,7 @@ pub struct Ratio {
 
 impl Default for Spec {
     /// Gets of 64-byte values, ten for each set, uniformly of 100,000 keys, from a server on this
-    /// host, as fast as it answers.
+    /// host, in a closed loop.
     fn default() -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 11211));
         Self {
@@ -255,7 +256,7 @@ impl Target {
         }
     }
 
-    /// True if it is spoken to in datagrams.
+    /// True if it uses datagrams.
     #[must_use]
     pub fn is_udp(&self) -> bool {
         matches!(self, Self::Udp(..))

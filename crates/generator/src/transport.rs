@@ -1,9 +1,9 @@
 //! Transports of a connection: a TCP or unix socket, TLS over TCP, or UDP datagrams with
 //! memcached's frame.
 //!
-//! A TCP connection is made without waiting: until it is there its socket takes nothing, as if it
-//! were full, so that connecting anew stalls no other connection of the thread. A TLS handshake and
-//! a login are waited for.
+//! A TCP connection is opened without waiting: until then, its socket accepts nothing, as if it
+//! were full, so that reconnecting stalls no other connection of the thread. A TLS handshake and a
+//! login are waited for.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -22,7 +22,7 @@ use rustls::{ClientConfig, ClientConnection};
 
 use super::spec::Target;
 
-/// One of the ways.
+/// One of the transports.
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(OwnedFd),
@@ -34,11 +34,11 @@ pub(super) enum Transport {
 #[derive(Clone, Debug)]
 pub(super) struct TlsClient {
     pub(super) config: Arc<ClientConfig>,
-    /// The name that certificates must have, where it is not the host's.
+    /// The name that certificates must have, if it is not the host's.
     pub(super) name: Option<String>,
 }
 
-/// The reply that is being put together.
+/// The reply being assembled.
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
     request_id: u16,
@@ -48,13 +48,13 @@ pub(super) struct Datagrams {
 /// Bytes of memcached's frame: request id, sequence number, number of datagrams, reserved.
 const FRAME_BYTES: usize = 8;
 
-/// A handshake that takes longer has failed.
+/// The time after which a handshake has failed.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A connection that is not there after so long will not be.
+/// The time after which a connection attempt has failed.
 const CONNECT_PATIENCE_SECS: i64 = 5;
 
-/// Datagrams of a reply, at most: a megabyte in pieces of 1400 bytes.
+/// Maximum number of datagrams of a reply: a megabyte in pieces of 1400 bytes.
 const PARTS_MAX: u16 = 1024;
 
 impl Transport {
@@ -97,7 +97,7 @@ impl Transport {
         matches!(self, Self::Udp(..))
     }
 
-    /// Over UDP, whatever still comes of the present request is nothing any more.
+    /// Over UDP, ignores further datagrams of the current request.
     pub(super) fn forget(&mut self) {
         if let Self::Udp(_, datagrams) = self {
             datagrams.request_id = datagrams.request_id.wrapping_add(1);
@@ -105,7 +105,7 @@ impl Transport {
         }
     }
 
-    /// Gives what is taken of `bytes`; a request over UDP is taken whole.
+    /// Writes the accepted part of `bytes`; over UDP, a request is accepted whole.
     #[inline]
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
@@ -128,7 +128,7 @@ impl Transport {
         }
     }
 
-    /// True if everything that was taken has left.
+    /// True if everything accepted was sent.
     pub(super) fn is_flushed(&mut self) -> io::Result<bool> {
         match self {
             Self::Plain(_) | Self::Udp(..) => Ok(true),
@@ -139,7 +139,7 @@ impl Transport {
         }
     }
 
-    /// Reads once. `None` when there is nothing yet; 0 at the end.
+    /// Reads once. `None` if there is nothing yet; 0 at the end.
     #[inline]
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let read = match self {
@@ -158,8 +158,8 @@ impl Transport {
 }
 
 impl Datagrams {
-    /// A datagram of the present request; others, late or foreign, are nothing. A whole reply is
-    /// put into `buffer`.
+    /// A datagram of the current request; late or foreign ones are ignored. A whole reply is put
+    /// into `buffer`.
     fn receive(&mut self, socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = socket.recv(buffer)?;
         let nothing = || Err(io::ErrorKind::WouldBlock.into());
@@ -185,7 +185,7 @@ impl Datagrams {
         if reply.len() > buffer.len() {
             return Err(io::Error::other("a reply is longer than any that is asked for"));
         }
-        // What comes again of it belongs to nothing.
+        // Repeated datagrams of it belong to no request.
         self.request_id = self.request_id.wrapping_add(1);
         self.parts.clear();
         buffer[..reply.len()].copy_from_slice(&reply);
@@ -198,8 +198,7 @@ fn plain(address: SocketAddr, waits: bool) -> Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    // Ended by a reset where it is ended on purpose: thousands of connections a second would run
-    // out of ports.
+    // A deliberate close uses a reset: thousands of connections per second would run out of ports.
     sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     match connect(&socket, &address) {
         Ok(()) => {}
@@ -242,7 +241,7 @@ fn udp(address: SocketAddr) -> Result<Transport> {
     Ok(Transport::Udp(socket, Box::default()))
 }
 
-/// Sends what the session has sealed, as far as the socket takes it.
+/// Sends the session's sealed bytes as far as the socket accepts them.
 fn send(mut stream: &TcpStream, session: &mut ClientConnection) -> io::Result<()> {
     while session.wants_write() {
         match session.write_tls(&mut stream) {
@@ -255,8 +254,8 @@ fn send(mut stream: &TcpStream, session: &mut ClientConnection) -> io::Result<()
     Ok(())
 }
 
-/// Reads once from the socket, and all that it brought: the poller does not see what the session
-/// keeps.
+/// Reads once from the socket, and all that it delivered: the poller does not see the session's
+/// buffer.
 fn opened(
     mut stream: &TcpStream,
     session: &mut ClientConnection,

@@ -1,9 +1,9 @@
-//! Requests that wait for their replies, and the part of a reply that has arrived.
+//! Requests waiting for their replies, and the received part of a reply.
 
 use super::wire::Op;
 
-/// A request without its reply, or several that are alike and were sent together: the first one's
-/// reply is being read.
+/// A request without its reply, or several equal ones sent together: the first one's reply is being
+/// read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) op: Op,
@@ -12,16 +12,16 @@ pub(super) struct Waiting {
     /// When each should have been sent and when it was, in nanoseconds since the thread's start.
     pub(super) intended: u64,
     pub(super) sent: u64,
-    /// Keys of each.
+    /// Keys per request.
     pub(super) keys: u32,
-    /// Replies that each brings: as many as there are keys, or one.
+    /// Replies per request: one per key, or one.
     pub(super) replies: u32,
-    /// Bytes of each.
+    /// Bytes per request.
     pub(super) sent_bytes: u32,
     pub(super) reply: Reply,
 }
 
-/// The part of one request's replies that has arrived.
+/// The received part of one request's replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) replies: u32,

@@ -1,8 +1,8 @@
-//! Requests as bytes, and replies as what they say, in four languages.
+//! Requests as bytes, and replies as values, in four protocols.
 //!
-//! A request is written for key numbers, so that no key or value is kept: both follow from the
-//! number. Replies are read as [`Piece`]s; what is no reply of the language ends the connection,
-//! since the server then does not do what is measured.
+//! A request is written from key numbers, so no key or value is stored: both follow from the
+//! number. Replies are read as [`Piece`]s; an invalid reply ends the connection, because the server
+//! then does not do the measured work.
 
 mod binary;
 mod resp;
@@ -23,37 +23,36 @@ pub enum Op {
     Set,
 }
 
-/// One thing that a server said.
+/// One item of a server's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'b> {
-    /// A value, with its key where the reply names it.
+    /// A value, with its key if the reply names it.
     Hit {
-        /// The key as the server tells it.
+        /// The key in the reply.
         key: Option<&'b [u8]>,
         /// The value.
         value: &'b [u8],
     },
-    /// A key is not there.
+    /// A key is missing.
     Miss,
     /// A key was removed.
     Removed,
     /// A value was stored.
     Stored,
-    /// The request was refused, in these words.
+    /// The request was refused, with this text.
     Refused(&'b [u8]),
-    /// Nothing by itself: the frame around other pieces.
+    /// No item: the frame around other pieces.
     Frame,
 }
 
 /// The state of a reply after its bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read<'b> {
-    /// One piece, the bytes it took, and whether it is one of the replies that the request waits
-    /// for.
+    /// One piece, its bytes, and whether it is one of the replies that the request waits for.
     Piece(Piece<'b>, usize, bool),
-    /// More is to come: the bytes in all, as far as known (0: unknown).
+    /// Incomplete: the total bytes, as far as known (0: unknown).
     More(usize),
-    /// No reply of this language.
+    /// Not a reply of this protocol.
     Garbage,
 }
 
@@ -65,13 +64,13 @@ pub struct Wire {
     sizes: ValueSize,
     ttl: u32,
     pool: Vec<u8>,
-    /// True if values are compared with what was stored.
+    /// True if values are compared with the stored ones.
     pub(super) verify: bool,
     pub(super) expected_hit: Option<ExpectedHit>,
 }
 
-/// The reply to a get of one key that is there, where it has one shape whichever key it is: then
-/// its bytes need only be compared.
+/// The reply to a get of one existing key, if it has the same shape for every key: then its bytes
+/// only need to be compared.
 #[derive(Clone, Debug)]
 pub(super) struct ExpectedHit {
     /// The offset of the bytes between key and value.
@@ -87,7 +86,7 @@ const HEAD: &[u8] = b"VALUE ";
 const TAIL: &[u8] = b"\r\nEND\r\n";
 
 impl ExpectedHit {
-    /// Of this load, if its replies have one shape.
+    /// The expected hit of this load, if its replies have one shape.
     fn of(spec: &Spec, names: &KeyNames) -> Option<Self> {
         let ValueSize::Fixed(bytes) = spec.value_size else { return None };
         let is_plain = spec.protocol == Protocol::Text && spec.multiget == 1 && !spec.verify;
@@ -95,8 +94,7 @@ impl ExpectedHit {
         let words = format!(" 0 {bytes}\r\n").into_bytes();
         let total = middle_at + words.len() + bytes + TAIL.len();
         let (mut middle, mut mask) = ([0; 16], [0; 16]);
-        // What follows must be long enough to be compared as a whole number: a value of three bytes
-        // is.
+        // The rest must be long enough to be compared as a whole number: a value of three bytes is.
         if !is_plain || words.len() > middle.len() || total - middle_at < middle.len() {
             return None;
         }
@@ -106,7 +104,7 @@ impl ExpectedHit {
         Some(Self { middle_at, middle, mask, total })
     }
 
-    /// True if the first bytes are such a reply. What is not is parsed.
+    /// True if the first bytes are such a reply. Others are parsed.
     #[inline]
     pub(super) fn is_first_of(&self, bytes: &[u8]) -> bool {
         let Some(reply) = bytes.get(..self.total) else { return false };
@@ -117,11 +115,11 @@ impl ExpectedHit {
     }
 }
 
-/// Different values begin at as many different places of the pool.
+/// Number of pool offsets at which different values start.
 const POOL_PLACES: usize = 1 << 16;
 
 impl Wire {
-    /// For what `spec` asks.
+    /// The wire format for `spec`.
     #[must_use]
     pub fn new(spec: &Spec) -> Self {
         let longest = match &spec.value_size {
@@ -144,7 +142,7 @@ impl Wire {
         }
     }
 
-    /// The value of a key: the same wherever the key is met.
+    /// The value of a key, which is always the same.
     #[inline]
     #[must_use]
     pub fn value(&self, key: u64) -> &[u8] {
@@ -157,7 +155,7 @@ impl Wire {
         self.names.write(key, out);
     }
 
-    /// Appends a get of `keys`, of which there is at least one; returns how many replies it brings.
+    /// Appends a get of at least one key of `keys`; returns the number of its replies.
     #[inline]
     pub fn get(&self, keys: &[u64], out: &mut Vec<u8>) -> u32 {
         let each = fits(keys.len());
@@ -181,7 +179,7 @@ impl Wire {
         }
     }
 
-    /// Appends a set of `key`; it brings one reply.
+    /// Appends a set of `key`; it has one reply.
     #[inline]
     pub fn set(&self, key: u64, out: &mut Vec<u8>) {
         let value = self.value(key);
@@ -201,7 +199,7 @@ impl Wire {
     }
 }
 
-/// The first piece of a reply to `op` in a language.
+/// The first piece of a reply to `op` in a protocol.
 #[inline]
 #[must_use]
 pub fn read(protocol: Protocol, op: Op, bytes: &[u8]) -> Read<'_> {

@@ -1,7 +1,7 @@
-//! One generator thread: sends at its pace, reads what comes, keeps the record.
+//! One generator thread: sends requests on time, reads replies, keeps the record.
 //!
-//! Times are nanoseconds since the run's start, the same for all threads. When requests are sent is
-//! the matter of the [closed](super::closed) and the [open](super::open) loop.
+//! Times are nanoseconds since the run's start, the same for all threads. The
+//! [closed](super::closed) and the [open](super::open) loop decide when requests are sent.
 //!
 //! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
 //! for display.
@@ -34,12 +34,12 @@ pub(super) struct Run<'a> {
     pub(super) wire: &'a Wire,
     pub(super) security: &'a Security,
     pub(super) started: Instant,
-    /// When measuring begins and ends, in nanoseconds since the start.
+    /// Start and end of the measurement, in nanoseconds since the start.
     pub(super) measure: (u64, u64),
     pub(super) progress: &'a Progress,
 }
 
-/// Told while the run goes on.
+/// Reported during the run.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Requests answered so far.
@@ -50,18 +50,17 @@ pub struct Progress {
     pub stop: Arc<AtomicBool>,
 }
 
-/// The figures of the present second.
+/// The figures of the current second.
 #[derive(Debug, Default)]
 pub struct Latest {
     /// The number of the second in the measurement.
     at: usize,
-    /// Latencies of the threads that have told them.
+    /// Latencies of the threads that reported them.
     latency: Option<Histogram<u32>>,
 }
 
 impl Latest {
-    /// Adds what a thread saw of second `at`; an older second than the last is of no interest any
-    /// more.
+    /// Adds a thread's figures for second `at`; seconds before the last are ignored.
     fn add(&mut self, at: usize, latency: &Histogram<u32>) {
         match &mut self.latency {
             // Histograms of one shape always add up.
@@ -92,10 +91,10 @@ pub(super) struct Brought {
     pub(super) failure: Option<anyhow::Error>,
 }
 
-/// A server that says nothing for so long is dead.
+/// A server without a reply for this time counts as dead.
 const PATIENCE_NANOS: u64 = 5_000_000_000;
 
-/// A UDP request without a reply for so long has lost a datagram.
+/// A UDP request without a reply for this time has lost a datagram.
 const LOSS_NANOS: u64 = 250_000_000;
 
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -142,7 +141,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// The worker stores its share of the keys once, and nothing else.
+    /// The worker stores only its share of the keys, once.
     pub(super) fn filling(mut self, index: usize) -> Self {
         let servers = self.run.spec.targets.len() as u64;
         let first = index as u64 * servers;
@@ -150,9 +149,9 @@ impl<'a> Worker<'a> {
         self
     }
 
-    /// Runs to the end or to the first failure; what was seen is kept either way.
+    /// Runs to the end or to the first failure; the results are kept in both cases.
     pub(super) fn go(mut self, index: usize) -> Brought {
-        // Sleeps of the open loop end when they should, not up to 50 us later.
+        // Sleeps of the open loop end on time, not up to 50 us later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         if let Err(error) = self.bind(index) {
             return self.brought(cpu_time(), Err(error));
@@ -182,7 +181,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Stays on the processor that it was given.
+    /// Binds the thread to its processor.
     fn bind(&self, index: usize) -> Result<()> {
         let Some(processor) = self.run.spec.pin.iter().cycle().nth(index) else { return Ok(()) };
         let mut only = CpuSet::new();
@@ -200,7 +199,7 @@ impl<'a> Worker<'a> {
         now >= self.run.measure.1 || self.run.progress.stop.load(Ordering::Relaxed)
     }
 
-    /// Gives up requests whose datagrams were lost, and tells on which connections.
+    /// Gives up requests whose datagrams were lost, and returns their connections.
     pub(super) fn lost(&mut self, now: u64) -> Vec<usize> {
         let mut freed = Vec::new();
         if !self.has_udp {
@@ -215,13 +214,13 @@ impl<'a> Worker<'a> {
         freed
     }
 
-    /// True if a connection has had as many requests as it is to have before it is made anew.
+    /// True if a connection has had its number of requests before a reconnect.
     pub(super) fn is_spent(&self, conn: &Conn) -> bool {
         let limit = self.run.spec.reconnect;
         limit > 0 && conn.asked_here() >= limit && !conn.transport.is_udp()
     }
 
-    /// Makes a connection anew that is spent and on which nothing is waited for.
+    /// Reconnects a spent connection without outstanding replies.
     pub(super) fn renew(&mut self, at: usize) -> Result<()> {
         if !self.is_spent(&self.conns[at]) {
             return Ok(());
@@ -272,8 +271,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Sleeps to the nanosecond, which `epoll_wait` does not: its timeout has milliseconds. Without
-    /// a timeout, until something comes.
+    /// Sleeps with nanosecond precision; the timeout of `epoll_wait` has only milliseconds. Without
+    /// a timeout, waits for an event.
     pub(super) fn wait(
         &self,
         events: &mut Vec<epoll::Event>,
@@ -304,7 +303,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// After each turn: what came in it is counted, and told to whoever shows progress.
+    /// Counts the turn's results after each turn, and reports them as progress.
     pub(super) fn tell(&mut self, now: u64) {
         self.record.settle();
         let new = self.record.answered - self.told;

@@ -1,11 +1,11 @@
-//! Requests that were sent at one time, answered at one time and answered alike: one entry of each
+//! Requests that were sent together and answered together with equal answers: one entry of each
 //! histogram.
 
 use super::{Moment, Record};
 use crate::waiting::{Reply, Waiting};
 use crate::wire::Op;
 
-/// Some of them.
+/// A number of them.
 #[derive(Clone, Debug)]
 pub(super) struct Alike {
     count: u32,
@@ -25,7 +25,7 @@ impl Alike {
         Self { count, op, keys, sent_bytes, intended, sent, reply, moment }
     }
 
-    /// Takes `next` in, if it is like these.
+    /// Adds `next`, if it is equal to these.
     #[inline]
     pub(super) fn takes(&mut self, next: &Self) -> bool {
         let is_like = (self.intended, self.sent, self.moment.now)
@@ -38,11 +38,11 @@ impl Alike {
         is_like
     }
 
-    /// Adds these to what was seen, if they belong to the measurement.
+    /// Adds these to the record, if they belong to the measurement.
     pub(super) fn count_in(&self, record: &mut Record) {
         let (moment, times) = (self.moment, u64::from(self.count));
         let (begin, end) = moment.measure;
-        // How much is answered is a matter of when it is answered.
+        // Throughput counts by the time of the answer.
         if (begin..end).contains(&moment.now) {
             record.second(moment.now - begin).requests += times;
             record.of(self.op).in_time += times;

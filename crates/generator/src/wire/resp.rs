@@ -45,7 +45,7 @@ fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 fn named(names: &KeyNames, key: u64, out: &mut Vec<u8>) {
-    // The length stands before the name: written after it, then turned round.
+    // The length precedes the name: it is written after it and then moved.
     let from = out.len();
     names.write(key, out);
     let bytes = out.len() - from;
@@ -90,7 +90,7 @@ pub(super) fn read(bytes: &[u8]) -> Read<'_> {
     }
 }
 
-/// True if a reply may begin with this byte; nothing yet may become one.
+/// True if a reply may start with this byte; no byte yet may become one.
 fn is_type(first: Option<&u8>) -> bool {
     first.is_none_or(|first| b"+-:$*_".contains(first))
 }

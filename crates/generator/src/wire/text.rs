@@ -5,7 +5,7 @@ use proto::answer::{Answer, MetaCode, Parsed, parse};
 use super::{Piece, Read, push_number};
 use crate::keys::KeyNames;
 
-/// Longer values are not made, so none is read.
+/// Longer values are never generated, so none is read.
 const VALUE_BYTES_MAX_U32: u32 = 1 << 20;
 
 pub(super) fn get(names: &KeyNames, keys: &[u64], out: &mut Vec<u8>) {
