@@ -1,4 +1,4 @@
-//! Tells the crate the commit it is built from, so that results can name it.
+//! Passes the commit it is built from to the crate, so that results can name it.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     println!("cargo::rerun-if-changed=build.rs");
-    // Outside of the project's own tree, a repository that is found belongs to somebody else.
+    // Outside of the project's own tree, a repository found here is another project's.
     if !root.join(".git").exists() {
         return;
     }

@@ -38,13 +38,13 @@ pub struct Line {
     pub what: &'static str,
     /// True if more is better.
     pub is_more_better: bool,
-    /// True if whole runs were compared, and not their seconds.
+    /// True if whole runs were compared, not their seconds.
     pub is_of_runs: bool,
     /// The verdict; `None` if there are too few values.
     pub verdict: Option<Verdict>,
 }
 
-/// A measure: its name, whether more is better, of a run, and of each second of it.
+/// A measure: its name, whether more is better, its value for a run, and for each second of it.
 type Measure = (&'static str, bool, fn(&RunResult) -> f64, fn(&RunResult) -> Vec<f64>);
 
 const MEASURES: [Measure; 3] = [
@@ -83,7 +83,7 @@ fn pairs<'s>(
     })
 }
 
-/// The places that one side alone has.
+/// The places that only one side has.
 #[must_use]
 pub fn unpaired(base: &Side, other: &Side) -> Vec<Place> {
     let lacks = |side: &Side, at: &Option<Place>| !side.points.iter().any(|(place, _)| place == at);
@@ -92,8 +92,8 @@ pub fn unpaired(base: &Side, other: &Side) -> Vec<Place> {
     of_base.chain(of_other).copied().flatten().collect()
 }
 
-/// Reasons to doubt the comparison: loads that differ, places that one side alone has, and those to
-/// doubt each side.
+/// Reasons to doubt the comparison: differing loads, places that only one side has, and the doubts
+/// of each side.
 #[must_use]
 pub fn doubts(base: &Side, other: &Side) -> Vec<String> {
     let mut doubts = Vec::new();
@@ -115,7 +115,7 @@ pub fn doubts(base: &Side, other: &Side) -> Vec<String> {
     doubts
 }
 
-/// Everything that both sides have, place by place.
+/// Every measure that both sides have, place by place.
 #[must_use]
 pub fn lines(base: &Side, other: &Side) -> Vec<Line> {
     let mut lines = Vec::new();
@@ -148,7 +148,7 @@ impl Line {
         }
     }
 
-    /// True if the other is worse, by more than chance.
+    /// True if the other is worse, beyond chance.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         self.verdict.is_some_and(|verdict| {
@@ -156,7 +156,7 @@ impl Line {
         })
     }
 
-    /// The name of what was compared.
+    /// The unit of the comparison.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         if self.is_of_runs { "runs" } else { "seconds" }

@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::load_words;
 
-/// Entries of a specification that say nothing of how hard the load is: the length of the
-/// measurement, its chance, files, the keys that were stored before (whose misses are a doubt of
-/// their own), and the protocol, which is the server's.
+/// Entries of a specification that do not affect the load's intensity: the length of the
+/// measurement, its seed, files, the preloaded keys (whose misses are a separate doubt), and the
+/// protocol, which is the server's.
 const ALIKE: [&str; 7] =
     ["seconds", "seed", "identity", "tls_name", "login", "preload", "protocol"];
 
-/// The entries in which loads differ from the first, in words; empty if they are one load. Where
-/// the servers are is no difference, their number is.
+/// The entries in which loads differ from the first, in words; empty if they are equal. The
+/// servers' addresses do not count, but their number does.
 pub(crate) fn between<'s>(loads: impl IntoIterator<Item = &'s Spec>) -> Vec<String> {
     let mut loads = loads.into_iter().map(entries);
     let Some(first) = loads.next() else { return Vec::new() };

@@ -1,7 +1,7 @@
 //! Doubts about several points of one measurement, which often share them.
 
-/// The doubts of all points, each with the points that it is about, such as `At 1, 4 connections:`
-/// and the words; `unit` is that of the points and may be empty.
+/// The doubts of all points, each with its points, such as `At 1, 4 connections:` and the words;
+/// `unit` is that of the points and may be empty.
 pub(crate) fn by_point(
     unit: &str,
     points: impl IntoIterator<Item = (String, Vec<String>)>,
@@ -22,7 +22,7 @@ pub(crate) fn by_point(
     all.into_iter().map(named).collect()
 }
 
-/// The subject of a doubt. Numbers differ from point to point; the words around them do not.
+/// The kind of a doubt. Numbers differ from point to point; the words around them do not.
 fn kind(doubt: &str) -> String {
     doubt.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect()
 }

@@ -1,4 +1,4 @@
-//! The machine of a measurement, and where its processors' time went.
+//! The machine of a measurement, and the use of its processors' time.
 
 use std::fs;
 use std::ops::{Add, Sub};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The facts of the machine that a reader needs to judge a figure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// The processor, as it calls itself.
+    /// The processor's own name.
     pub cpu: String,
     /// Logical processors that this process may use.
     pub cpus: usize,
@@ -27,31 +27,31 @@ pub struct Host {
     /// The frequency governor of the first processor, or empty where there is none.
     #[serde(default)]
     pub governor: String,
-    /// Threads of a core: `on`, `off`, `notsupported` and the like.
+    /// Hyper-threading: `on`, `off`, `notsupported` and the like.
     #[serde(default)]
     pub smt: String,
-    /// Network interfaces that have a device: name, driver, megabits a second.
+    /// Network interfaces with a device: name, driver, megabits per second.
     #[serde(default)]
     pub nics: Vec<String>,
 }
 
-/// Processor time of the whole machine since its start, by what it was used for, in clock ticks;
-/// and context switches.
+/// Processor time of the whole machine since its start, by use, in clock ticks; and context
+/// switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTimes {
-    /// Programs, niced ones included; guests' time is part of it.
+    /// Programs, including niced ones; guests' time is part of it.
     pub user: u64,
     /// The kernel for programs.
     pub system: u64,
     /// Hardware interrupts.
     pub irq: u64,
-    /// Software interrupts: where the network stack works.
+    /// Software interrupts: the work of the network stack.
     pub softirq: u64,
     /// Taken away by the hypervisor.
     pub steal: u64,
     /// Virtual machines that run here.
     pub guest: u64,
-    /// Idle with input or output under way.
+    /// Idle with input or output in progress.
     pub iowait: u64,
     /// Idle.
     pub idle: u64,
@@ -60,7 +60,7 @@ pub struct CpuTimes {
 }
 
 impl Host {
-    /// This machine; what cannot be found out is empty.
+    /// This machine; unknown facts are empty.
     #[must_use]
     pub fn here() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -87,7 +87,7 @@ impl Host {
         }
     }
 
-    /// The machine in one line; what is not known is left out.
+    /// The machine in one line; unknown facts are left out.
     #[must_use]
     pub fn describe(&self) -> String {
         let cpu = if self.cpu.is_empty() { "unknown processor" } else { &self.cpu };
@@ -108,7 +108,7 @@ impl Host {
         parts.join(", ")
     }
 
-    /// This program, with its commit where it is known.
+    /// This program, with its commit if known.
     #[must_use]
     pub fn program(&self) -> String {
         let commit =
@@ -122,7 +122,7 @@ fn word(file: &str) -> String {
     fs::read_to_string(file).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// The machine's maker, where the processor says that a hypervisor is below.
+/// The machine's maker, if the processor reports a hypervisor.
 fn hypervisor(cpuinfo: &str) -> String {
     let mut flags = cpuinfo.lines().filter(|line| line.starts_with("flags"));
     if !flags.any(|line| line.split_whitespace().any(|flag| flag == "hypervisor")) {
@@ -141,7 +141,7 @@ fn nics() -> Vec<String> {
             let driver = fs::read_link(entry.path().join("device/driver")).ok()?;
             let driver = driver.file_name()?.to_string_lossy().into_owned();
             let name = entry.file_name().to_string_lossy().into_owned();
-            // Virtual interfaces tell no speed, or -1.
+            // Virtual interfaces report no speed, or -1.
             let speed = word(&format!("/sys/class/net/{name}/speed")).parse::<u64>();
             let speed = speed.map(|speed| format!(" {speed} Mb/s")).unwrap_or_default();
             Some(format!("{name} ({driver}{speed})"))
@@ -156,7 +156,7 @@ fn memory_kb(line: &str) -> Option<u64> {
 }
 
 impl CpuTimes {
-    /// The counters now; `None` where there is no `/proc/stat`.
+    /// The counters now; `None` without `/proc/stat`.
     #[must_use]
     pub fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
@@ -170,7 +170,7 @@ impl CpuTimes {
         Some(Self { switches, ..Self::of_fields(line)? })
     }
 
-    /// Each processor's, in their order; their switches are not told apart.
+    /// The times of each processor, in order; their switches are not separated.
     pub(crate) fn parse_each(stat: &str) -> Vec<Self> {
         let of_line = |line: &str| {
             let (number, fields) = line.strip_prefix("cpu")?.split_once(' ')?;
@@ -205,7 +205,7 @@ impl CpuTimes {
         self.user + self.system + self.irq + self.softirq + self.steal + self.iowait + self.idle
     }
 
-    /// Shares of the time in percent, named as in `top`, in the order in which they are drawn.
+    /// Shares of the time in percent, named as in `top`, in drawing order.
     #[must_use]
     pub fn shares(&self) -> [(&'static str, f64); 6] {
         #[allow(clippy::cast_precision_loss, reason = "ticks of one measurement")]
@@ -242,7 +242,7 @@ impl Add for CpuTimes {
 impl Sub for CpuTimes {
     type Output = Self;
 
-    /// What was used since `earlier`.
+    /// The use since `earlier`.
     fn sub(self, earlier: Self) -> Self {
         Self {
             user: self.user.saturating_sub(earlier.user),

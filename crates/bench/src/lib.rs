@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `search`, `sweep`, `score` and `study` repeat runs; `agents/` spread one over several hosts;
-//! `compare_results` puts two results side by side; `hitrate/` replays traces; `stages/` parts the
+//! `compare_results` puts two results side by side; `hitrate/` replays traces; `stages/` splits the
 //! time of one request; `memtier/` translates the command lines of other generators.
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! Finds the processes on this machine that serve the measured addresses, to watch their threads.
 //!
 //! A listening socket has an inode (`/proc/net/tcp`, `/proc/net/unix`, proc(5)); a process that has
-//! it open shows it among its descriptors. Processes of other users can be looked into by root
-//! alone: then nothing is found, and nothing is said.
+//! it open lists it among its descriptors. Only root can inspect processes of other users:
+//! otherwise nothing is found, and nothing is reported.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -43,7 +43,7 @@ fn inodes_of(target: &Target) -> Vec<u64> {
     }
 }
 
-/// True if an address is one of this machine's: then a socket can be bound to it.
+/// True if an address is one of this machine's: a socket can be bound to it.
 fn is_here(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind(SocketAddr::new(ip, 0)).is_ok()
 }

@@ -1,5 +1,5 @@
-//! Servers to measure: started on a free port and one core, asked for their CPU time and memory,
-//! ended.
+//! Servers to measure: starts them on a free port and one core, queries their CPU time and memory,
+//! and ends them.
 
 use std::fmt;
 use std::io::{Read, Seek};
@@ -15,7 +15,7 @@ use processes::{ChildGuard, StartError, free_port, usage, wait_until_accepts};
 /// The time within which a server must accept connections.
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// A server to measure: one to start, or one that runs.
+/// A server to measure: one to start, or a running one.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// Its name in the report.
@@ -27,21 +27,21 @@ pub struct Server {
 /// The address of a server, or the command that starts it.
 #[derive(Clone, Debug)]
 pub enum Launch {
-    /// One that runs already: its CPU time and memory are not known.
+    /// A running server: its CPU time and memory are unknown.
     Address(SocketAddr),
     /// Words of a command, in which `{port}` and `{memory}` (in MB) are replaced, and `{port+1}`
-    /// and so on, where the server has several ports.
+    /// and so on for a server with several ports.
     Command(Vec<String>),
 }
 
-/// The name of the server that looks nothing up.
+/// The name of the server without lookups.
 pub const DO_NOTHING: &str = "do-nothing";
 
 /// The name of the server that the others are compared with.
 pub const MEMCACHED: &str = "memcached";
 
 /// memcached, holdall and do-nothing, the last two from `folder`; one worker each. The first two
-/// answer UDP as well if `with_udp`.
+/// also answer UDP if `with_udp`.
 #[must_use]
 pub fn usual(folder: &Path, with_udp: bool) -> Vec<Server> {
     let own = |name: &str| folder.join(name).display().to_string();
@@ -77,19 +77,19 @@ impl FromStr for Server {
     }
 }
 
-/// The words of a command, which white space separates; `""` and `''` are empty words. No other
-/// quoting is known.
+/// The words of a command, separated by white space; `""` and `''` are empty words. Other quoting
+/// is not supported.
 pub fn words(command: &str) -> Vec<String> {
     let word = |word: &str| if [r#""""#, "''"].contains(&word) { "" } else { word }.to_owned();
     command.split_whitespace().map(word).collect()
 }
 
-/// A server that answers; ended when dropped if it was started here.
+/// A running server; ended when dropped if it was started here.
 #[derive(Debug)]
 pub struct Running {
     /// Its name in the report.
     pub name: String,
-    /// The address that it listens at.
+    /// Its listening address.
     pub address: SocketAddr,
     /// Its other addresses, if it has several ports.
     pub others: Vec<SocketAddr>,
@@ -97,7 +97,7 @@ pub struct Running {
 }
 
 impl Server {
-    /// Its command, word by word; none for one that runs already.
+    /// Its command, word by word; none for a server that was already running.
     #[must_use]
     pub fn words(&self) -> &[String] {
         match &self.launch {
@@ -116,13 +116,13 @@ impl Server {
         Self { name: name.to_owned(), launch }
     }
 
-    /// Starts it with `memory_mb` MB on `core` and waits until it accepts.
+    /// Starts it with `memory_mb` MB on `core` and waits until it accepts connections.
     ///
     /// # Errors
     ///
     /// When the command cannot be run, ends, or does not accept within ten seconds.
     pub fn start(&self, memory_mb: u32, core: Option<usize>) -> Result<Running> {
-        // What a server prints is of interest when it does not start.
+        // A server's output matters when it does not start.
         let mut printed = tempfile::tempfile()?;
         let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut others = Vec::new();
@@ -184,20 +184,20 @@ impl Running {
         }
     }
 
-    /// Everywhere that it listens.
+    /// All its listening addresses.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         std::iter::once(self.address).chain(self.others.iter().copied()).collect()
     }
 
-    /// Its process; `None` when it was not started here.
+    /// Its process; `None` if it was not started here.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(ChildGuard::id)
     }
 
-    /// CPU time that its threads, and those of its children, have used, user and system; `None` if
-    /// it was not started here.
+    /// User and system CPU time of its threads and of its children's; `None` if it was not started
+    /// here.
     #[must_use]
     pub fn cpu(&self) -> Option<Duration> {
         let own = |pid| usage::cpu_time_of_live_threads(pid).or_else(|| usage::cpu_time(pid));

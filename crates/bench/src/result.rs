@@ -1,5 +1,5 @@
-//! The result of a run as it is kept: JSON of a schema of its own, histograms included, so that
-//! results can be merged and compared exactly.
+//! The stored result of a run: JSON with a separate schema, including histograms, so that results
+//! can be merged and compared exactly.
 //!
 //! Histograms are HdrHistogram's V2 format with deflate in base64, which other tools read.
 
@@ -17,10 +17,10 @@ use generator::{Outcome, packed};
 
 mod run_doubts;
 
-/// The schema that the file names.
+/// The schema named in the file.
 pub const SCHEMA: &str = "holdall-bench-run";
 
-/// Rises when a field changes its meaning or goes.
+/// Increases when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// One run.
@@ -30,7 +30,7 @@ pub struct RunResult {
     pub schema: String,
     /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// Its beginning, in seconds since 1970.
+    /// Its start, in seconds since 1970.
     pub started: u64,
     /// The command line, word by word.
     pub command: Vec<String>,
@@ -38,16 +38,16 @@ pub struct RunResult {
     pub spec: Spec,
     /// The machine of the generator.
     pub host: Host,
-    /// The versions that the servers told, each with its address.
+    /// The versions reported by the servers, each with its address.
     #[serde(default)]
     pub server_versions: Vec<(String, String)>,
-    /// Seconds that were measured.
+    /// Measured seconds.
     pub seconds: f64,
-    /// Seconds from the beginning of the warm-up to the last reply, if they are known: an open loop
-    /// goes on after the measurement until what was due in it is answered.
+    /// Seconds from the start of the warm-up to the last reply, if known: an open loop continues
+    /// after the measurement until its due requests are answered.
     #[serde(default)]
     pub elapsed: Option<f64>,
-    /// The reason why the run ended early, if it did: the figures are of the time before.
+    /// The reason why the run ended early, if it did: the figures cover the time before.
     pub failure: Option<String>,
     /// The open loop gave up because too many requests waited for a free connection.
     pub overloaded: bool,
@@ -57,29 +57,29 @@ pub struct RunResult {
     pub gets: OpResult,
     /// Sets.
     pub sets: OpResult,
-    /// Requests that had no reply at the end.
+    /// Requests without a reply at the end.
     pub unanswered: u64,
-    /// Values that were not what had been stored (`--verify`).
+    /// Values that differ from the stored ones (`--verify`).
     pub wrong: u64,
     /// UDP requests whose reply did not come within a quarter of a second.
     #[serde(default)]
     pub lost: u64,
-    /// Connections that were made anew (`--reconnect`).
+    /// Reconnects (`--reconnect`).
     #[serde(default)]
     pub connects: u64,
-    /// The seconds in which a bound broke, where one was given.
+    /// The seconds in which a bound broke, if one was given.
     #[serde(default)]
     pub violations: Option<Violations>,
     /// The measurement, second by second.
     pub series: Vec<SecondResult>,
-    /// Time of the generator's machine while the run went on, in clock ticks.
+    /// CPU time of the generator's machine during the run, in clock ticks.
     pub cpu: Option<CpuTimes>,
     /// CPU time second by second, by processor and by thread.
     #[serde(default)]
     pub cpu_series: Option<CpuSeries>,
     /// The health of the generator.
     pub generator: GeneratorResult,
-    /// The generator hosts, where there were several.
+    /// The generator hosts, if there were several.
     #[serde(default)]
     pub agents: Vec<AgentResult>,
 }
@@ -87,18 +87,18 @@ pub struct RunResult {
 /// Requests of one kind.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpResult {
-    /// Answered requests; in an open loop those that were due in the measurement, whenever they
-    /// were answered.
+    /// Answered requests; in an open loop, those due in the measurement, whenever they were
+    /// answered.
     pub requests: u64,
     /// Requests answered in the measurement, per second.
     pub rate: f64,
     /// Keys in them.
     pub keys: u64,
-    /// Keys that were found.
+    /// Keys found.
     pub hits: u64,
-    /// Keys asked for and not found.
+    /// Keys requested and not found.
     pub misses: u64,
-    /// Requests that the server refused.
+    /// Requests refused by the server.
     pub refused: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
@@ -115,9 +115,9 @@ pub struct OpResult {
 pub struct Latency {
     /// Mean.
     pub mean: f64,
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// Greatest.
+    /// Maximum.
     pub max: f64,
     /// Percentiles and their times.
     pub percentiles: Vec<(f64, f64)>,
@@ -130,14 +130,14 @@ pub struct Latency {
 pub struct SecondResult {
     /// Requests answered in it.
     pub requests: u64,
-    /// Median latency, in microseconds: of those requests, in an open loop of those that were due
-    /// in it; `None` where there is none.
+    /// Median latency, in microseconds: of those requests, or in an open loop of those due in it;
+    /// `None` if there is none.
     #[serde(deserialize_with = "positive")]
     pub p50: Option<f64>,
     /// 99th percentile, in microseconds.
     #[serde(deserialize_with = "positive")]
     pub p99: Option<f64>,
-    /// Greatest, in microseconds.
+    /// Maximum, in microseconds.
     #[serde(deserialize_with = "positive")]
     pub max: Option<f64>,
 }
@@ -152,20 +152,20 @@ fn positive<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<f64>, 
 pub struct GeneratorResult {
     /// Share of its time that the busiest thread was on a processor.
     pub busiest_thread: f64,
-    /// Open loop: 99th percentile of how late requests left although a connection was free when
-    /// they were due, in microseconds.
+    /// Open loop: 99th percentile of how late requests were sent although a connection was free
+    /// when they were due, in microseconds.
     pub lag_p99: f64,
 }
 
-/// The percentiles that a result lists; 99.73 is the guide's three sigma.
+/// The percentiles in a result; 99.73 is the guide's three sigma.
 pub const PERCENTILES: [f64; 10] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.73, 99.9, 99.99, 99.999];
 
 impl RunResult {
-    /// Of what a run brought.
+    /// The result of a run's outcome.
     ///
     /// # Errors
     ///
-    /// When a histogram cannot be written, which none does.
+    /// When a histogram cannot be written, which does not occur.
     pub fn new(
         spec: &Spec,
         outcome: &Outcome,
@@ -223,7 +223,7 @@ impl RunResult {
     ///
     /// # Errors
     ///
-    /// When it is no JSON, or of another schema or version.
+    /// When it is not JSON, or of another schema or version.
     pub fn read(json: &str) -> Result<Self> {
         let value: serde_json::Value = serde_json::from_str(json).context("this is no JSON")?;
         ensure!(value["schema"] == SCHEMA, "this is no result of holdall bench run");
@@ -235,27 +235,26 @@ impl RunResult {
         Ok(serde_json::from_value(value)?)
     }
 
-    /// Share of the keys asked for that were found, in percent; `None` without gets.
+    /// Share of the requested keys that were found, in percent; `None` without gets.
     #[must_use]
     pub fn hit_percent(&self) -> Option<f64> {
         self.gets.hit_percent()
     }
 }
 
-/// Seconds below which a run has no shares of time, and nothing happens so often a second: a tick
-/// of the kernel's clock.
+/// Minimum length of a run with shares of time and rates per second: a tick of the kernel's clock.
 const SECONDS_MIN: f64 = 0.01;
 
 impl RunResult {
-    /// Seconds from the beginning of the warm-up to the last reply; older results do not say how
-    /// long the last replies took.
+    /// Seconds from the start of the warm-up to the last reply; older results lack the time of the
+    /// last replies.
     #[must_use]
     pub fn whole_seconds(&self) -> f64 {
         self.elapsed.unwrap_or(self.seconds + self.spec.warm_up)
     }
 
-    /// Context switches of the machine a second, its warm-up included; `None` where the kernel does
-    /// not tell, or the run ended at once.
+    /// Context switches of the machine per second, including the warm-up; `None` if the kernel does
+    /// not report them, or the run ended at once.
     #[must_use]
     pub fn switches_rate(&self) -> Option<f64> {
         let cpu = self.cpu.filter(|_| self.seconds >= SECONDS_MIN)?;
@@ -263,7 +262,7 @@ impl RunResult {
         Some(cpu.switches as f64 / self.whole_seconds())
     }
 
-    /// The seconds that were measured from end to end: the last may be a part.
+    /// The seconds measured in full: the last may be partial.
     pub(crate) fn whole_series(&self) -> &[SecondResult] {
         #[allow(
             clippy::cast_possible_truncation,
@@ -295,8 +294,7 @@ impl OpResult {
 }
 
 impl OpResult {
-    /// Something that was counted of the answered requests, per second: as much for each as there
-    /// is on average.
+    /// A count of the answered requests, per second: each request has the average share.
     #[must_use]
     pub fn per_second(&self, count: u64) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
@@ -304,7 +302,7 @@ impl OpResult {
         each * self.rate
     }
 
-    /// Share of the keys asked for that were found, in percent; `None` where none was asked for.
+    /// Share of the requested keys that were found, in percent; `None` if none was requested.
     #[must_use]
     pub fn hit_percent(&self) -> Option<f64> {
         let asked = self.hits + self.misses;
@@ -312,7 +310,7 @@ impl OpResult {
         (asked > 0).then(|| self.hits as f64 * 100.0 / asked as f64)
     }
 
-    /// The same as a table shows it.
+    /// The same as shown in a table.
     pub(crate) fn hits_shown(&self) -> String {
         self.hit_percent().map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %"))
     }
@@ -342,7 +340,7 @@ impl Latency {
     ///
     /// # Errors
     ///
-    /// When the file was damaged.
+    /// When the file is damaged.
     pub fn histogram(&self) -> Result<Histogram<u64>> {
         packed::decode(&self.histogram).map_err(|error| anyhow!("a histogram is damaged: {error}"))
     }
@@ -365,8 +363,7 @@ mod tests {
         let cpu = Some(CpuTimes { switches: 240, ..CpuTimes::default() });
         let mut result = RunResult { cpu, ..result(1_000_000) };
         result.spec.warm_up = 1.0;
-        // A result that does not say how long it took as a whole, and one whose last replies took
-        // four seconds.
+        // A result without its total time, and one whose last replies took four seconds.
         result.elapsed = None;
         assert_eq!(result.switches_rate(), Some(120.0));
         result.elapsed = Some(6.0);

@@ -1,9 +1,8 @@
-//! Samples CPU time once a second during a run: of the whole machine, each processor, and each
+//! Samples CPU time once per second during a run: of the whole machine, each processor, and each
 //! thread of the generator and of the servers that run here.
 //!
-//! The kernel keeps interrupts and stolen time by processor and not by thread: what a thread has of
-//! its own is time in the program, time in the kernel, time it waited for a processor, and context
-//! switches.
+//! The kernel counts interrupts and stolen time per processor, not per thread: a thread has time in
+//! the program, time in the kernel, time waiting for a processor, and context switches.
 
 use std::fs;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -18,7 +17,7 @@ use crate::thread_use::{ThreadUse, thread_use, used};
 /// CPU time, second by second.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CpuSeries {
-    /// Of the machine; times of all processors together.
+    /// Of the machine; the sum of all processors' times.
     pub machine: Vec<Slice>,
     /// Of each processor over the whole measurement.
     pub processors: Vec<CpuTimes>,
@@ -29,11 +28,11 @@ pub struct CpuSeries {
 /// The machine in one interval.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Slice {
-    /// Its end, in seconds since the measurement began.
+    /// Its end, in seconds since the start of the measurement.
     pub end: f64,
     /// CPU time by use.
     pub times: CpuTimes,
-    /// The use of each processor; switches are not told apart.
+    /// The use of each processor; switches are not separated.
     #[serde(default)]
     pub processors: Vec<CpuTimes>,
 }
@@ -60,19 +59,19 @@ pub enum Side {
     Server,
 }
 
-/// A thread that samples, until it is ended.
+/// A sampling thread, until it is ended.
 #[derive(Debug)]
 pub struct Sampler {
     end: Sender<()>,
     thread: JoinHandle<Option<CpuSeries>>,
 }
 
-/// Threads that are kept, at most; those that used least go.
+/// Maximum number of threads kept; those with the least use are dropped.
 const THREADS_MAX: usize = 64;
 
 impl Sampler {
-    /// Samples the machine, this process and `servers`, from `warm_up` on; after each second `tell`
-    /// is given what the machine did in it.
+    /// Samples the machine, this process and `servers`, from `warm_up` on; after each second,
+    /// `tell` receives the machine's use in it.
     #[must_use]
     pub fn begin(
         servers: Vec<u32>,
@@ -82,7 +81,7 @@ impl Sampler {
     ) -> Self {
         let (end, ended) = mpsc::channel();
         let thread = thread::spawn(move || {
-            // A run that ends within its warm-up has nothing to show.
+            // A run that ends within its warm-up has no samples.
             if ended.recv_timeout(warm_up) != Err(RecvTimeoutError::Timeout) {
                 return None;
             }
@@ -104,10 +103,10 @@ impl Sampler {
         Self { end, thread }
     }
 
-    /// Ends it; `None` where the kernel does not tell, or the run ended before it was measured.
+    /// Ends it; `None` if the kernel reports no times, or the run ended before the measurement.
     #[must_use]
     pub fn end(self) -> Option<CpuSeries> {
-        // A sampler that has ended by itself hears nothing.
+        // If the sampler has already ended, nothing receives this.
         let _ = self.end.send(());
         self.thread.join().ok()?
     }
@@ -127,7 +126,7 @@ impl Reading {
         let sides = [(Side::Generator, std::process::id())];
         let servers = servers.iter().map(|pid| (Side::Server, *pid));
         for (side, pid) in sides.into_iter().chain(servers) {
-            // A server may be gone: the run tells so itself.
+            // A server may be gone: the run itself reports that.
             let uses = thread_use(pid).unwrap_or_default();
             threads.extend(uses.into_iter().map(|thread| (side, thread)));
         }
@@ -165,7 +164,7 @@ impl CpuSeries {
         }
     }
 
-    /// With what came since `last`, unless the kernel's clock did not tick; `None` if it never did.
+    /// With the use since `last`, unless the kernel's clock did not tick; `None` if it never did.
     fn finished(
         mut self,
         first: &Reading,
@@ -191,7 +190,7 @@ impl CpuSeries {
         self.threads.sort_by_key(|series| std::cmp::Reverse(series.whole.ticks()));
         self.threads.truncate(THREADS_MAX);
         self.threads.sort_by_key(|series| (series.side == Side::Generator, series.whole.tid));
-        // Threads that slept all the time are noise.
+        // Threads that always slept are noise.
         self.threads.retain(|series| series.whole.ticks() > 0 || series.whole.switches > 0);
         Some(self)
     }
@@ -230,7 +229,7 @@ mod tests {
             Duration::from_millis(50),
             move |times| told.send(times).unwrap_or_default(),
         );
-        // So much work, however long it takes.
+        // A fixed amount of work, however long it takes.
         let clock = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let begun = clock();
         while clock() - begun < (rustix::time::Timespec { tv_sec: 0, tv_nsec: 300_000_000 }) {
@@ -252,7 +251,7 @@ mod tests {
         assert!(series.threads.iter().all(|thread| thread.slices.len() == series.machine.len()));
     }
 
-    /// A machine that was busy for a number of ticks, and a thread that switched as often.
+    /// A machine that was busy for a number of ticks, and a thread with as many switches.
     fn reading(ticks: u64) -> Reading {
         let thread = ThreadUse { tid: 1, switches: ticks, ..ThreadUse::default() };
         let machine = CpuTimes { user: ticks, switches: ticks, ..CpuTimes::default() };

@@ -3,7 +3,7 @@
 //!
 //! Overall performance weighs two maxima under the SLA: gets of random keys, which a cache serves
 //! most of the time, and gets of one hot key, which are the hardest on shared cache lines.
-//! Performance per watt divides by the power drawn meanwhile.
+//! Performance per watt divides by the power drawn in that time.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,36 +19,36 @@ pub struct Weights {
 /// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Maxima {
-    /// Gets of random keys a second, under the SLA.
+    /// Gets of random keys per second, under the SLA.
     pub random: f64,
-    /// Gets of the hot key a second, under the SLA.
+    /// Gets of the hot key per second, under the SLA.
     pub hot: f64,
-    /// Watts drawn while random keys were asked for, where known.
+    /// Watts drawn during the gets of random keys, if known.
     pub random_watts: Option<f64>,
-    /// Watts drawn while the hot key was asked for, where known.
+    /// Watts drawn during the gets of the hot key, if known.
     pub hot_watts: Option<f64>,
 }
 
 /// The scores.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
-    /// Weighted requests a second.
+    /// Weighted requests per second.
     pub overall: f64,
-    /// Weighted requests a second for each watt.
+    /// Weighted requests per second per watt.
     pub per_watt: Option<f64>,
     /// Hot-key maximum over random-key maximum.
     pub hot_to_random: f64,
 }
 
 impl Default for Weights {
-    /// The guide's: 0.8 and 0.2.
+    /// The guide's weights: 0.8 and 0.2.
     fn default() -> Self {
         Self { random: 0.8, hot: 0.2 }
     }
 }
 
 impl Maxima {
-    /// The scores by these weights.
+    /// The scores with these weights.
     #[must_use]
     pub fn score(&self, weights: Weights) -> Score {
         let weigh = |random: f64, hot: f64| weights.random * random + weights.hot * hot;
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_bag_lru_papers_ratios_follow() {
-        // Section 5: 3.15 million against 525,000 requests a second; 11,066 against 3,298 for each
+        // Section 5: 3.15 million against 525,000 requests per second; 11,066 against 3,298 per
         // watt.
         assert!((3_150_000.0 / 525_000.0 - 6.0_f64).abs() < 1e-9);
         let maxima = |random: f64, watts: f64| Maxima {

@@ -1,9 +1,9 @@
-//! The most that holds: a bracket that doubles, then halves, over the rate of an open loop or over
-//! the number of connections of a closed one.
+//! The maximum that keeps a bound: a bracket that doubles, then halves, over the rate of an open
+//! loop or the number of connections of a closed one.
 //!
 //! Every point is measured several times, because machines are noisy: it holds if most of its
-//! repeats do. The answer is an interval: the greatest point that held and the least above it that
-//! did not.
+//! repeats do. The answer is an interval: the greatest point that held and the least one above it
+//! that did not.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ pub struct Probe {
 pub struct Repeat {
     /// True if the bounds held.
     pub held: bool,
-    /// Requests answered a second.
+    /// Requests answered per second.
     pub rate: f64,
     /// Mean latency in microseconds.
     pub mean: f64,
@@ -37,15 +37,15 @@ pub struct Repeat {
 /// The outcome of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// The greatest point that held; `None` when not even the first did.
+    /// The greatest point that held; `None` if not even the first did.
     pub holds: Option<f64>,
-    /// The least point above it that did not; `None` when all did, up to the limit.
+    /// The least point above it that did not hold; `None` if all did, up to the limit.
     pub fails: Option<f64>,
-    /// Requests a second at the point that held: median of its repeats, and the least and greatest.
+    /// Requests per second at the point that held: median of its repeats, minimum and maximum.
     pub throughput: Option<(f64, f64, f64)>,
     /// Every point, in the order of measuring.
     pub probes: Vec<Probe>,
-    /// The reason why the search ended early, if it did: what holds may not be the greatest.
+    /// The reason why the search ended early, if it did: a greater point may hold.
     #[serde(default)]
     pub failure: Option<String>,
 }
@@ -57,10 +57,10 @@ pub struct Bracket {
     pub first: f64,
     /// No point is greater.
     pub limit: f64,
-    /// Stops when the interval is narrower than this share of what held.
+    /// Stops when the interval is narrower than this share of the point that held.
     pub precision: f64,
-    /// Measurements of a point, at most; a majority decides, and what is decided is not measured
-    /// further.
+    /// Maximum number of measurements per point; a majority decides, and a decided point is not
+    /// measured again.
     pub repeats: usize,
     /// Points are whole numbers.
     pub is_whole: bool,
@@ -139,7 +139,7 @@ impl Bracket {
         };
         let next = self.round(next);
         let is_new = Some(next) != found.holds && Some(next) != found.fails;
-        // Below a thousandth of the first point nothing will hold.
+        // Below a thousandth of the first point, nothing will hold.
         (is_new && next >= self.first / 1000.0).then_some(next)
     }
 
@@ -148,7 +148,7 @@ impl Bracket {
     }
 }
 
-/// Median, least and greatest throughput of a point's repeats that held.
+/// Median, minimum and maximum throughput of a point's repeats that held.
 fn spread(probe: &Probe) -> (f64, f64, f64) {
     let held = probe.repeats.iter().filter(|repeat| repeat.held);
     let mut rates: Vec<f64> = held.map(|repeat| repeat.rate).collect();
@@ -231,7 +231,7 @@ mod tests {
         let found = search(bracket(1000.0), |at| {
             calls += 1;
             let repeat = Repeat { held: true, rate: at, mean: 1.0, p99: 1.0, doubts: Vec::new() };
-            // Two repeats decide a point of three: the third point is cut in its middle.
+            // Two repeats decide a point of three: the third point is interrupted halfway.
             Ok::<_, Infallible>((calls < 6).then_some(repeat))
         });
         let found = found.unwrap();

@@ -1,4 +1,4 @@
-//! The versions of the servers that are measured, as they tell them.
+//! The versions that the measured servers report.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -10,11 +10,11 @@ use generator::spec::{Protocol, Spec, Target};
 /// The longest wait for a server's answer: a version is not worth more.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Bytes of an answer that are looked at.
+/// Maximum number of bytes read from an answer.
 const ANSWER_MAX: usize = 4096;
 
-/// Every server's address and version. A server that does not tell, or only after a handshake or a
-/// login, is left out.
+/// Every server's address and version. A server that does not report it, or only after a handshake
+/// or a login, is left out.
 #[must_use]
 pub fn of_all(spec: &Spec) -> Vec<(String, String)> {
     let needs_more = spec.tls.is_some() || spec.login.is_some() || spec.credentials.is_some();
@@ -59,7 +59,7 @@ fn ask(mut stream: impl Read + Write, protocol: Protocol) -> io::Result<Option<S
 fn request(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Protocol::Text | Protocol::Meta => b"version\r\n",
-        // A request (0x80) for the version (0x0b), with nothing in its body.
+        // A request (0x80) for the version (0x0b), with an empty body.
         Protocol::Binary => {
             &[0x80, 0x0b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
         }
@@ -67,7 +67,7 @@ fn request(protocol: Protocol) -> &'static [u8] {
     }
 }
 
-/// The version in an answer; `None` while it is not there as a whole.
+/// The version in an answer; `None` while it is incomplete.
 fn parse(answer: &[u8], protocol: Protocol) -> Option<String> {
     let of_bytes = |bytes: &[u8]| {
         let text: String = String::from_utf8_lossy(bytes).chars().take(80).collect();

@@ -1,6 +1,6 @@
-//! Command lines as a shell takes them.
+//! Command lines in shell syntax.
 
-/// Words as a shell takes them.
+/// Words in shell syntax.
 pub(crate) fn shell(words: &[String]) -> String {
     let is_plain = |word: &str| {
         let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+{}".contains(c);

@@ -1,10 +1,10 @@
-//! Tests if two sets of measurements differ by more than chance.
+//! Tests whether two sets of measurements differ by more than chance.
 //!
-//! *Mann and Whitney's U*: how often a value of one set is above one of the other, which asks
-//! nothing of the distributions. For up to twenty values on each side without ties its probability
-//! is counted exactly, otherwise it is the normal approximation with corrections for ties and
-//! continuity. *Bootstrap*: the interval that holds 95 % of the ratios of medians when both sets
-//! are drawn anew from themselves.
+//! *Mann and Whitney's U*: how often a value of one set is above one of the other, which requires
+//! no assumption about the distributions. For up to twenty values per side without ties, its
+//! probability is counted exactly; otherwise it is the normal approximation with corrections for
+//! ties and continuity. *Bootstrap*: the interval that holds 95 % of the ratios of medians when
+//! both sets are resampled from themselves.
 //!
 //! Sources: Mann and Whitney 1947; Efron and Tibshirani, "An Introduction to the Bootstrap" (1993),
 //! chapter 13.
@@ -21,28 +21,28 @@ pub struct Verdict {
     pub base: f64,
     /// Median of the second.
     pub other: f64,
-    /// The second median by the first.
+    /// The second median divided by the first.
     pub ratio: f64,
     /// 95 % interval of that ratio.
     pub interval: (f64, f64),
-    /// Probability of a difference as large by chance alone (two-sided).
+    /// Probability of a difference as large by chance only (two-sided).
     pub p: f64,
-    /// Values of the first and the second.
+    /// Number of values of the first and the second.
     pub values: (usize, usize),
 }
 
-/// Values on a side without which no difference could be called significant: of four and four
-/// values, one order in 35 is as extreme as the most extreme.
+/// Minimum number of values per side; with fewer, no difference could be called significant: of
+/// four and four values, one order in 35 is as extreme as the most extreme.
 pub const LEAST: usize = 5;
 
-/// Values on a side up to which probabilities are counted.
+/// Maximum number of values per side for which probabilities are counted.
 const EXACT: usize = 20;
 
-/// Draws of the bootstrap.
+/// Resamples of the bootstrap.
 const DRAWS: usize = 2_000;
 
 impl Verdict {
-    /// Compares two sets; `None` where one has fewer than [`LEAST`] values, which show nothing.
+    /// Compares two sets; `None` if one has fewer than [`LEAST`] values, which show nothing.
     #[must_use]
     pub fn of(base: &[f64], other: &[f64]) -> Option<Self> {
         if base.len() < LEAST || other.len() < LEAST {
@@ -66,7 +66,7 @@ impl Verdict {
     }
 }
 
-/// The middle value; 0 of none.
+/// The middle value; 0 for an empty set.
 #[must_use]
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -106,9 +106,9 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     (2.0 * upper_tail(z)).min(1.0)
 }
 
-/// The share of all orders of `n` and `m` values in which U is at most `u`, twice.
+/// Twice the share of all orders of `n` and `m` values in which U is at most `u`.
 fn exact(n: usize, m: usize, u: f64) -> f64 {
-    // ways[i][j][u]: orders of i and j values with that U; the last value is of one set or of the
+    // ways[i][j][u]: orders of i and j values with that U; the last value is of one set or the
     // other.
     let most = n * m;
     let mut ways = vec![vec![vec![0.0f64; most + 1]; m + 1]; n + 1];
@@ -135,7 +135,7 @@ fn upper_tail(z: f64) -> f64 {
     erfc(z / std::f64::consts::SQRT_2) / 2.0
 }
 
-/// 2.5 % and 97.5 % of the ratios of medians of sets drawn anew. Equal values give equal results.
+/// 2.5 % and 97.5 % of the ratios of resampled sets' medians. Equal values give equal results.
 fn bootstrap(base: &[f64], other: &[f64]) -> (f64, f64) {
     let mut rng = SmallRng::seed_from_u64(1);
     let mut draw = |from: &[f64]| {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn small_sets_have_the_tables_probabilities() {
-        // Of the C(6,3) = 20 orders of three and three, one has U = 0, and one the other end.
+        // Of the C(6,3) = 20 orders of three and three, one has U = 0, and one the other extreme.
         assert!((mann_whitney(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]) - 0.1).abs() < 1e-12);
         // Five against five, U = 2: the 5 % critical value of the published tables; 4 of 252
         // orders, twice.
@@ -175,7 +175,7 @@ mod tests {
         assert!((mann_whitney(&[1.0; 30], &[1.0; 30]) - 1.0).abs() < 1e-12);
         let rising: Vec<f64> = (0..30).map(f64::from).collect();
         let above: Vec<f64> = rising.iter().map(|x| x + 15.5).collect();
-        // The exact probability and the approximation agree where both can be had.
+        // The exact probability and the approximation agree where both are available.
         let near = mann_whitney(&rising[..20], &above[..20]);
         assert!(near < 1e-4, "{near}");
         assert!(mann_whitney(&rising, &above) < 1e-4);

@@ -22,22 +22,22 @@ struct Term {
     bound_nanos: f64,
 }
 
-/// The seconds of a run in which a bound broke: the guide watches how often that happens (section
+/// The seconds of a run in which a bound broke: the guide observes how often that happens (section
 /// 4.3.3).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violations {
     /// The bound.
     pub sla: String,
-    /// The seconds that were judged: all of a closed loop, and those of an open loop in which a
-    /// request was due.
+    /// The judged seconds: all of a closed loop, and those of an open loop in which a request was
+    /// due.
     pub judged: usize,
-    /// Those in which the bound broke, from 1.
+    /// The seconds in which the bound broke, from 1.
     pub broken: Vec<usize>,
 }
 
 impl Violations {
     /// Judges each second of a run. Their distributions have two digits, so a latency within 1 % of
-    /// the bound may be judged either way. In a closed loop each connection always waits for a
+    /// the bound may be judged either way. In a closed loop, each connection always waits for a
     /// reply, so a second without any broke every bound.
     #[must_use]
     pub fn of(sla: &Sla, pace: Pace, seconds: &[Second]) -> Self {
@@ -57,7 +57,7 @@ impl Violations {
 impl fmt::Display for Violations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} broke in {} of {} seconds", self.sla, self.broken.len(), self.judged)?;
-        // A long run lists the first.
+        // A long run lists only the first.
         let listed: Vec<String> = self.broken.iter().take(20).map(ToString::to_string).collect();
         if !listed.is_empty() {
             let more = if listed.len() < self.broken.len() { " and more" } else { "" };
@@ -67,7 +67,7 @@ impl fmt::Display for Violations {
     }
 }
 
-/// The statistic that is bounded.
+/// The bounded statistic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Measure {
     Mean,
@@ -76,20 +76,20 @@ enum Measure {
 }
 
 impl Sla {
-    /// True if the latencies of `op` keep every bound. Nothing measured keeps none.
+    /// True if the latencies of `op` keep every bound. Without measurements, none is kept.
     #[must_use]
     pub fn holds(&self, op: &OpRecord) -> bool {
         self.holds_of(&op.latency)
     }
 
-    /// The same of one distribution, in nanoseconds.
+    /// The same for one distribution, in nanoseconds.
     #[must_use]
     pub fn holds_of<C: Counter>(&self, latency: &Histogram<C>) -> bool {
         !latency.is_empty() && self.terms.iter().all(|term| term.holds(latency))
     }
 
-    /// Expressions of Prometheus over a histogram in seconds, one of which has a value where the
-    /// bounds do not hold; `None` if a bound is on the greatest latency, which no histogram knows.
+    /// Prometheus expressions over a histogram in seconds, one of which has a value where the
+    /// bounds break; `None` if a bound is on the maximum latency, which no histogram contains.
     pub(crate) fn broken_in(&self, metric: &str, over: &str) -> Option<Vec<String>> {
         let rate = |part: &str, by: &str| format!("sum by ({by}) (rate({metric}_{part}[{over}]))");
         let broken = |term: &Term| {
@@ -111,7 +111,7 @@ impl Sla {
         self.terms.iter().map(broken).collect()
     }
 
-    /// The measured values of what is bounded, for example `p99 812.0 us`.
+    /// The measured values of the bounded statistics, for example `p99 812.0 us`.
     #[must_use]
     pub fn measured(&self, op: &OpRecord) -> String {
         let shown = self.terms.iter().map(|term| {

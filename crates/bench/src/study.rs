@@ -1,5 +1,5 @@
-//! The experiments of published studies as lists of command lines, so that a reader sees what was
-//! done and can repeat any of it.
+//! The experiments of published studies as lists of command lines, so that a reader can see and
+//! repeat each step.
 //!
 //! * `pavlik`: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to 7.
 //!   Connections, server threads, processes, pinning, `-R`.
@@ -8,9 +8,9 @@
 //! * `baglru`: Wiggins and Langston, *Enhancing the Scalability of Memcached*, sections 4 and 5.
 //!   Most gets under a mean of 1 ms by threads; round trips by rate.
 //!
-//! What is unlike the sources: generator and servers share this machine, so there is no network
+//! Differences from the sources: generator and servers share this machine, so there is no network
 //! between them and they take processors from each other; and where the papers have several
-//! generator hosts, `run --agents` must be used by hand.
+//! generator hosts, `run --agents` must be used manually.
 
 use std::fmt;
 
@@ -33,39 +33,38 @@ pub enum Study {
 /// One command line of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The words after `holdall bench`; `{server}` is the address of a server that runs meanwhile.
+    /// The words after `holdall bench`; `{server}` is the running server's address.
     pub words: Vec<String>,
-    /// The server that is started before, and its threads; `None` where the step
-    /// starts its own.
+    /// The server to start first, and its threads; `None` if the step starts its own.
     pub server: Option<(usize, usize)>,
-    /// Name of the result's file, without its ending.
+    /// Name of the result's file, without its extension.
     pub name: String,
 }
 
 /// The size of a study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
-    /// Seconds of each measurement.
+    /// Seconds per measurement.
     pub seconds: f64,
-    /// Measurements of each point.
+    /// Measurements per point.
     pub repeats: usize,
     /// Width of a search's answer, in percent.
     pub precision: f64,
-    /// Connections of each generator thread.
+    /// Connections per generator thread.
     pub connections: Vec<usize>,
     /// Server threads.
     pub threads: Vec<usize>,
     /// Group sizes (`-R`).
     pub groups: Vec<usize>,
-    /// Requests a second of an open loop.
+    /// Requests per second of an open loop.
     pub rates: Vec<usize>,
     /// Keys of the baglru study, which has a million.
     pub keys: u64,
     /// The guide's bound and the paper's.
     pub bounds: (String, String),
-    /// The greatest rate of a search, in requests a second.
+    /// The maximum rate of a search, in requests per second.
     pub limit: f64,
-    /// Server threads where they are not changed.
+    /// Server threads where they are not varied.
     pub usual_threads: usize,
 }
 
@@ -89,7 +88,7 @@ impl Size {
         }
     }
 
-    /// For CI: everything once, and short.
+    /// For CI: every step once, and short.
     #[must_use]
     pub fn quick(cpus: usize) -> Self {
         Self {
@@ -101,7 +100,7 @@ impl Size {
             groups: vec![1, 20],
             rates: vec![1_000, 4_000],
             keys: 1_000,
-            // Whatever else the machine does, something holds.
+            // Whatever else the machine does, some point holds.
             bounds: ("p99.5<=30s".to_owned(), "mean<=30s".to_owned()),
             limit: 8_000.0,
             usual_threads: cpus.min(2),
@@ -123,7 +122,7 @@ impl Study {
         }
     }
 
-    /// Its source, as a report names it.
+    /// Its source, as named in a report.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {
@@ -158,11 +157,11 @@ fn words(parts: &[&str]) -> Vec<String> {
     parts.iter().map(|part| (*part).to_owned()).collect()
 }
 
-/// A sweep that starts its own servers: 9,901 keys as the study has, a tenth of the requests sets.
+/// A sweep that starts its own servers: 9,901 keys as in the study, a tenth of the requests sets.
 fn sweep(server: &Contender, size: &Size, over: &str, points: &str, more: &[&str]) -> Step {
     let repeats = size.repeats.to_string();
     let protocol = server.protocol.to_string();
-    // Processes stand in for threads.
+    // Processes replace threads.
     let threads = if over == "processes" { 1 } else { size.usual_threads };
     let (seconds, threads) = (size.seconds.to_string(), threads.to_string());
     let common = ["sweep", over, points, "-p", &protocol, "--time", &seconds, "--preload"];
@@ -174,7 +173,7 @@ fn sweep(server: &Contender, size: &Size, over: &str, points: &str, more: &[&str
     Step { words: all, server: None, name: format!("{}-{over}", server.server.name) }
 }
 
-/// The server's command for `--start`, in which words are parted by spaces.
+/// The server's command for `--start`, with its words separated by spaces.
 fn command(server: &Contender) -> String {
     let words = server.server.words().iter();
     words
@@ -250,7 +249,7 @@ fn baglru(index: usize, server: &Contender, size: &Size) -> Vec<Step> {
             name: format!("{}-{threads}-threads", server.server.name),
         })
         .collect();
-    // Figure 13: round trips as the rate is raised.
+    // Figure 13: round trips at increasing rates.
     let (seconds, keys) = (size.seconds.to_string(), size.keys.to_string());
     steps.push(Step {
         words: words(&[
@@ -285,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_sweep_starts_the_command_of_its_server() {
-        // A Redis with any rule for saves writes a file into its folder when it is asked to end.
+        // A Redis with any save rule writes a file into its folder when it is ended.
         let all = ["redis-server", "--save", "", "--maxmemory", "64mb"].map(str::to_owned).to_vec();
         let launch = process::Launch::Command(all.clone());
         let server = process::Server { name: "redis".into(), launch };

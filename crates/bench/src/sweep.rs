@@ -1,4 +1,4 @@
-//! One load after another with one thing changed: the study's figures.
+//! One load after another with one variable: the study's figures.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,10 +14,10 @@ use crate::thread_use::{ThreadUse, thread_use};
 use generator::parse_error::ParseError;
 use generator::spec::Spec;
 
-/// The schema that the file names.
+/// The schema named in the file.
 pub const SCHEMA: &str = "holdall-bench-sweep";
 
-/// Rises when a field changes its meaning or goes.
+/// Increases when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The variable that changes from point to point.
@@ -43,7 +43,7 @@ pub enum Over {
     Pinned,
 }
 
-/// A sweep as it is kept.
+/// A stored sweep.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SweepResult {
     /// [`SCHEMA`].
@@ -63,7 +63,7 @@ pub struct SweepResult {
     pub pinned: bool,
     /// The points, in their order.
     pub points: Vec<Point>,
-    /// The point beyond which more brings little, by its place in `points`.
+    /// The point beyond which more brings little, as an index in `points`.
     pub knee: Option<usize>,
     /// The reason why the sweep ended early, if it did.
     #[serde(default)]
@@ -73,21 +73,21 @@ pub struct SweepResult {
 /// One point.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// The value of what is changed.
+    /// The value of the variable.
     pub at: f64,
     /// The measurement; of several, the one with the median rate.
     pub result: RunResult,
-    /// All measurements in their order, where there were several.
+    /// All measurements in order, if there were several.
     #[serde(default)]
     pub repeats: Vec<Repeat>,
     /// The CPU time of the server's threads, if the sweep started it.
     pub threads: Vec<ThreadUse>,
 }
 
-/// One of a point's measurements.
+/// One measurement of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repeat {
-    /// Requests answered a second.
+    /// Requests answered per second.
     pub rate: f64,
     /// Mean latency in microseconds.
     pub mean: f64,
@@ -96,7 +96,7 @@ pub struct Repeat {
 }
 
 impl Repeat {
-    /// Of a measurement.
+    /// The figures of a measurement.
     #[must_use]
     pub fn of(result: &RunResult) -> Self {
         let OpResult { rate, latency, .. } = &result.total;
@@ -116,7 +116,7 @@ impl SweepResult {
 }
 
 impl Point {
-    /// The least and the greatest of the repeats, where there are several.
+    /// The minimum and the maximum of the repeats, if there are several.
     #[must_use]
     pub fn range(&self, pick: fn(&Repeat) -> f64) -> Option<(f64, f64)> {
         let values = || self.repeats.iter().map(pick);
@@ -126,7 +126,7 @@ impl Point {
 }
 
 impl Over {
-    /// Changes the load; what concerns the server is left alone.
+    /// Changes the load, but not the server's settings.
     pub fn apply(self, at: f64, spec: &mut Spec) {
         use generator::sizes::ValueSize;
         use generator::spec::{Arrival, Pace};
@@ -143,19 +143,19 @@ impl Over {
                 };
                 spec.pace = Pace::Open { rate: at, arrival };
             }
-            // As many connections in all, whatever the number of servers.
+            // The total number of connections is the same for any number of servers.
             Self::Processes => spec.connections = (spec.connections / whole.max(1)).max(1),
             Self::Threads | Self::Group | Self::Pinned => {}
         }
     }
 
-    /// True if it is the server that changes.
+    /// True if the server changes.
     #[must_use]
     pub fn is_of_server(self) -> bool {
         matches!(self, Self::Threads | Self::Processes | Self::Group | Self::Pinned)
     }
 
-    /// As an axis is labelled.
+    /// The label of an axis.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -223,8 +223,8 @@ impl FromStr for Points {
 }
 
 /// The point of a rising curve that lies farthest above the straight line from its first point to
-/// its highest: beyond it, more brings little. `None` for a curve of fewer than three points, or
-/// one that is all but straight.
+/// its highest: beyond it, more brings little. `None` for a curve of fewer than three points, or a
+/// nearly straight one.
 #[must_use]
 pub fn knee(curve: &[(f64, f64)]) -> Option<usize> {
     let top = (0..curve.len()).max_by(|a, b| curve[*a].1.total_cmp(&curve[*b].1))?;

@@ -1,4 +1,4 @@
-//! A result as text: the figures, where the latencies lie, and what to doubt.
+//! A result as text: the figures, the distribution of latencies, and the doubts.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -16,14 +16,14 @@ use generator::spec::Pace;
 /// Columns of the longest bar.
 const BAR: usize = 40;
 
-/// Threads, and processors, that are listed.
+/// Maximum number of threads, and of processors, in the lists.
 const THREADS: usize = 8;
 
-/// True once the standard output is the JSON's. Relaxed is enough: it is set before a run begins,
+/// True once the JSON uses the standard output. Relaxed is enough: it is set before a run starts,
 /// and orders nothing.
 static IS_JSON_ON_STDOUT: AtomicBool = AtomicBool::new(false);
 
-/// Leaves the standard output to the JSON of a result: [`print()`] goes to the standard error.
+/// Reserves the standard output for the JSON of a result: [`print()`] uses the standard error.
 pub(crate) fn leave_stdout_to_json() {
     IS_JSON_ON_STDOUT.store(true, Ordering::Relaxed);
 }
@@ -31,8 +31,8 @@ pub(crate) fn leave_stdout_to_json() {
 /// The first failure of [`print()`].
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints to the standard output; a reader that went away is no failure. A long run goes on though
-/// nothing can be printed, since its result may be kept elsewhere: [`printed`] tells at its end.
+/// Prints to the standard output; a closed pipe is no failure. A long run continues although
+/// nothing can be printed, because its result may be stored elsewhere: [`printed`] reports it.
 pub(crate) fn print(text: &str) {
     let written = if IS_JSON_ON_STDOUT.load(Ordering::Relaxed) {
         io::stderr().write_all(text.as_bytes())
@@ -41,13 +41,13 @@ pub(crate) fn print(text: &str) {
         out.write_all(text.as_bytes()).and_then(|()| out.flush())
     };
     match written {
-        // Later ones are the consequences of the first.
+        // Later failures are consequences of the first.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => drop(FAILURE.set(error)),
         _ => {}
     }
 }
 
-/// All that was printed so far has arrived.
+/// Checks that all prints so far succeeded.
 ///
 /// # Errors
 ///
@@ -134,8 +134,8 @@ pub fn summary(result: &RunResult) -> String {
     text
 }
 
-/// Miss-ratio curves: a line for each server at each size, with its resident memory; the longest is
-/// for all missed.
+/// Miss-ratio curves: a line for each server at each size, with its resident memory; the longest
+/// bar means that all missed.
 #[must_use]
 pub fn curves(result: &HitrateResult) -> String {
     let mut text = String::new();
@@ -181,7 +181,7 @@ fn row(text: &mut String, name: &str, op: &OpResult) {
     );
 }
 
-/// Bytes each way.
+/// Bytes in each direction.
 fn volume(text: &mut String, result: &RunResult) {
     let total = &result.total;
     let megabytes = |bytes: u64| total.per_second(bytes) / 1e6;
@@ -189,7 +189,7 @@ fn volume(text: &mut String, result: &RunResult) {
     let _ = writeln!(text, "\nsent {sent:.1} MB a second, received {received:.1} MB a second");
 }
 
-/// Latency beside what the machine did meanwhile.
+/// Latency, with the machine's activity at that time.
 fn seconds(text: &mut String, result: &RunResult) {
     if result.series.len() < 2 {
         return;
@@ -208,7 +208,7 @@ fn seconds(text: &mut String, result: &RunResult) {
     }
 }
 
-/// CPU time of each processor by use; the busiest of many.
+/// CPU time of each processor by use; the busiest if there are many.
 fn processors(text: &mut String, result: &RunResult) {
     let Some(series) = &result.cpu_series else { return };
     let mut all: Vec<(usize, &CpuTimes)> = series.processors.iter().enumerate().collect();
@@ -244,7 +244,7 @@ fn threads(text: &mut String, result: &RunResult) {
     }
 }
 
-/// The distribution of latencies: a line for each doubling.
+/// The distribution of latencies: one line per doubling.
 fn distribution(text: &mut String, result: &RunResult) {
     let Ok(histogram) = result.total.latency.histogram() else { return };
     if histogram.is_empty() {

@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 pub struct ThreadUse {
     /// Its name.
     pub name: String,
-    /// Its number in the kernel.
+    /// Its kernel thread id.
     pub tid: u32,
     /// Ticks in the program.
     pub user: u64,
     /// Ticks in the kernel.
     pub system: u64,
-    /// Context switches, its own will and others'.
+    /// Context switches, voluntary and involuntary.
     pub switches: u64,
-    /// Microseconds in which it could have run and no processor was free.
+    /// Microseconds for which it was ready and no processor was free.
     #[serde(default)]
     pub waited_us: u64,
 }
@@ -31,7 +31,7 @@ impl ThreadUse {
     }
 }
 
-/// The CPU time of each thread of a process since it began.
+/// The CPU time of each thread of a process since its start.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn thread_use(pid: u32) -> Result<Vec<ThreadUse>> {
     let mut threads = Vec::new();
     for task in fs::read_dir(&tasks).with_context(|| format!("{tasks}: the server ended"))? {
         let folder = task?.path();
-        // A thread may end between the listing and the reading.
+        // A thread may end between listing and reading.
         let Ok(stat) = fs::read_to_string(folder.join("stat")) else { continue };
         let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
         let schedule = fs::read_to_string(folder.join("schedstat")).unwrap_or_default();
@@ -73,7 +73,7 @@ fn parse_thread(stat: &str, status: &str, schedule: &str) -> Option<ThreadUse> {
     })
 }
 
-/// The time used between two readings by threads that are in both.
+/// The time used between two readings by threads in both.
 #[must_use]
 pub fn used(before: &[ThreadUse], after: &[ThreadUse]) -> Vec<ThreadUse> {
     let pair = |now: &ThreadUse| {

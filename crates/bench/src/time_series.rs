@@ -2,21 +2,21 @@
 
 use crate::result::RunResult;
 
-/// The most rows of a table.
+/// Maximum number of rows in a table.
 const ROWS: usize = 12;
 
-/// The names of the columns of a row.
+/// The column names of a row.
 pub const COLUMNS: [&str; 11] = [
     "second", "requests", "p50 us", "p99", "max", "user %", "system", "irq", "softirq", "steal",
     "switches",
 ];
 
-/// The rows of a run in the order of time. A long run gives the seconds with the greatest p99.
-/// Columns after the latencies are empty where the kernel gave no CPU times.
+/// The rows of a run in time order. A long run shows the seconds with the greatest p99. Columns
+/// after the latencies are empty if the kernel reported no CPU times.
 #[must_use]
 pub fn rows(run: &RunResult) -> Vec<[String; COLUMNS.len()]> {
     let mut worst: Vec<usize> = (0..run.series.len()).collect();
-    // A second without answers is worse than any with them.
+    // A second without answers is worse than any with answers.
     let p99 = |index: &usize| run.series[*index].p99.unwrap_or(f64::INFINITY);
     worst.sort_by(|a, b| p99(b).total_cmp(&p99(a)));
     worst.truncate(ROWS);

@@ -1,5 +1,5 @@
-//! Agents: the results of eight add up exactly, and a lost one is reported beside the results of
-//! the others.
+//! Agents: the results of eight add up exactly, and a lost one is reported together with the
+//! results of the others.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ use bench::agents::{run, serve};
 use generator::spec::{Arrival, Pace, Ratio, Spec, Target};
 use generator::{Outcome, Progress};
 
-/// A server of misses that counts what it was asked.
+/// A server of misses that counts its requests.
 fn server() -> (SocketAddr, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
@@ -63,8 +63,8 @@ fn eight_agents_add_up_exactly() {
     let gathered = run(&spec(address, pace, 1.0), &agents(8), &Progress::default(), || {}).unwrap();
     let sum = &gathered.outcome;
     assert_eq!((sum.failure.as_deref(), gathered.parts.len()), (None, 8));
-    // Every agent had its eighth of the rate, all had the same second, and the server saw what was
-    // counted.
+    // Every agent had its eighth of the rate, all had the same second, and the server saw the
+    // counted requests.
     for (agent, _) in &gathered.parts {
         assert!((400..=510).contains(&agent.requests), "{agent:?}");
         assert!(agent.host.cpus > 0);
@@ -87,7 +87,7 @@ fn eight_agents_add_up_exactly() {
 #[test]
 fn an_agent_that_is_lost_is_told_beside_the_others() {
     let (address, _) = server();
-    // One that agrees to everything and goes away in the run.
+    // An agent that accepts everything and disconnects in the run.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let lost = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
@@ -119,11 +119,11 @@ fn what_cannot_begin_is_an_error_with_a_name() {
     let fine = spec(address, Pace::Closed, 0.1);
     let error = see(&fine, &[absent.to_string()]);
     assert!(error.contains(&absent.to_string()) && error.contains("no connection"), "{error}");
-    // The agent is there, its servers are not.
+    // The agent is up, its servers are not.
     let names = agents(1);
     let error = see(&spec(absent, Pace::Closed, 0.1), &names);
     assert!(error.contains(&names[0]) && error.contains("refused"), "{error}");
-    // What is no agent.
+    // This is not an agent.
     let error = see(&fine, &[address.to_string()]);
     assert!(error.contains("no message of ours: END"), "{error}");
 }
@@ -150,7 +150,7 @@ fn an_agent_stops_when_its_coordinator_does_and_serves_the_next() {
     let fine = spec(address, Pace::Closed, 0.1);
     let gathered = run(&fine, &names, &Progress::default(), || {}).unwrap();
     assert_eq!(gathered.outcome.failure, None);
-    // An interrupt is passed on, and what was seen until then comes back.
+    // An interrupt is passed on, and the results until then are returned.
     let progress = Progress::default();
     let long = spec(address, Pace::Closed, 600.0);
     let stop = || progress.stop.store(true, Ordering::Relaxed);

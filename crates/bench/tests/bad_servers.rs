@@ -1,4 +1,4 @@
-//! Servers that are absent, die, or answer garbage: a clear error, and what was seen until then is
+//! Servers that are absent, die, or answer garbage: a clear error, and the results until then are
 //! kept.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -35,8 +35,8 @@ fn server(reply: &'static [u8], times: usize) -> SocketAddr {
                         return;
                     }
                 }
-                // What still comes is read, for else the kernel would reset the connection instead
-                // of closing it.
+                // Reads the remaining data, because otherwise the kernel would reset the connection
+                // instead of closing it.
                 stream.shutdown(Shutdown::Write).unwrap();
                 let _ = io::copy(&mut stream, &mut io::sink());
             });

@@ -1,5 +1,5 @@
-//! Replays against real servers: they miss what their memory cannot hold, and failures are reported
-//! and counted apart.
+//! Replays against real servers: they miss items that do not fit in memory, and failures are
+//! reported and counted separately.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::{self, Read, Write};
@@ -42,10 +42,10 @@ fn what_fits_is_missed_once_and_a_loop_over_more_than_fits_is_missed_always() {
         };
         let counts = see(&sequential(2_000, 6_000));
         assert_eq!((counts.gets, counts.hits, counts.refused), (6_000, 4_000, 0), "{name}");
-        // Counted after the first round alone, over the same keys: nothing is missed.
+        // Counted only after the first round, over the same keys: nothing is missed.
         let counts = see(&Workload { warm_up: 100, ..sequential(2_000, 2_000) });
         assert_eq!((counts.gets, counts.hits), (1_900, 1_900), "{name}");
-        // 60 MB in a circle through 16: what comes next is what went last. Redis samples, so it
+        // 60 MB in a circle through 16: the next item is the last evicted one. Redis samples, so it
         // keeps a few.
         let counts = see(&sequential(60_000, 120_000));
         let most = if contender.protocol == Protocol::Resp { 40_000 } else { 4_000 };
@@ -60,7 +60,7 @@ fn a_traces_deletes_and_sets_are_done() {
     for (second, operation) in operations.iter().enumerate() {
         writeln!(file, "{second},a:key,20,500,7,{operation},0").unwrap();
     }
-    // Longer than a server takes: asked of nobody, and missed.
+    // Longer than a server accepts: never requested, and missed.
     writeln!(file, "9,b:key,20,5000000,7,get,0").unwrap();
     let source = Source::File { path: file.path().into(), format: Format::Twitter };
     let workload = Workload { source, limit: None, warm_up: 0 };
@@ -73,8 +73,8 @@ fn a_traces_deletes_and_sets_are_done() {
     }
 }
 
-/// Answers every read with `reply`, `times` times; then says no more. What still comes is read, for
-/// else the kernel would reset the connection instead of closing it.
+/// Answers every read with `reply`, `times` times; then goes silent. It reads the remaining data,
+/// because otherwise the kernel would reset the connection instead of closing it.
 fn server(reply: &'static [u8], times: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -94,7 +94,7 @@ fn server(reply: &'static [u8], times: usize) -> SocketAddr {
 
 #[test]
 fn servers_that_die_or_answer_garbage_are_told_beside_what_was_seen() {
-    // Each group of one request: the key is the same.
+    // Each group has one request, because the key is the same.
     let workload = sequential(1, 1_000);
     let see = |reply: &'static [u8], times| {
         let address = server(reply, times);

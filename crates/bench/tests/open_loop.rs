@@ -1,5 +1,5 @@
-//! The open loop against servers that are slow, that stand still and that break off: what was due
-//! counts, at the server for which it was due.
+//! The open loop against servers that are slow, that stall and that disconnect: due requests count,
+//! at the server for which they were due.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use bench::result::RunResult;
 use generator::spec::{Arrival, Pace, Ratio, Spec, Target};
 use generator::{Outcome, Progress, run};
 
-/// Answers each request with a miss after `delay`, on each connection by itself.
+/// Answers each request with a miss after `delay`, on each connection independently.
 fn server(delay: Duration) -> SocketAddr {
     serving(move |stream| {
         for _ in BufReader::new(stream).lines().map_while(Result::ok) {
@@ -61,7 +61,7 @@ fn doubts(spec: &Spec, outcome: &Outcome) -> Vec<String> {
 
 #[test]
 fn a_rate_that_the_server_cannot_follow_is_not_the_rate_that_is_reported() {
-    // Two connections with 20 ms each answer a hundred a second at the most.
+    // Two connections with 20 ms each answer at most a hundred per second.
     let spec = spec(&[server(Duration::from_millis(20))], 300.0);
     let outcome = run(&spec, &Progress::default()).unwrap();
     let result = RunResult::new(&spec, &outcome, (None, None), 0).unwrap();
@@ -73,13 +73,13 @@ fn a_rate_that_the_server_cannot_follow_is_not_the_rate_that_is_reported() {
     assert!(result.whole_seconds() > 2.9, "the last reply came in second 3: {result:?}");
     let doubts = result.doubts();
     assert!(doubts.iter().any(|doubt| doubt.starts_with("the rate was not reached")), "{doubts:?}");
-    // The server kept them waiting, and not the generator.
+    // The server kept them waiting, not the generator.
     assert!(!doubts.iter().any(|doubt| doubt.contains("the generator was late")), "{doubts:?}");
 }
 
 #[test]
 fn requests_that_wait_for_a_connection_are_not_late_by_the_generator() {
-    // Half of the time the one connection is busy, so that many requests wait for it.
+    // The only connection is busy half of the time, so many requests wait for it.
     let spec = Spec {
         connections: 1,
         pace: Pace::Open { rate: 50.0, arrival: Arrival::Poisson },
@@ -101,7 +101,7 @@ fn what_is_due_at_a_server_that_stands_still_stays_due_there() {
     let spec = spec(&servers, 1000.0);
     let outcome = run(&spec, &Progress::default()).unwrap();
     assert!(outcome.failure.is_some());
-    // Half of the keys are the second server's, though it has but two connections.
+    // Half of the keys are the second server's, although it has only two connections.
     #[allow(clippy::cast_precision_loss, reason = "small")]
     let (unanswered, due) = (outcome.record.unanswered as f64, due(&outcome) as f64);
     assert!((0.4..0.6).contains(&(unanswered / due)), "{unanswered} of {due}");

@@ -1,4 +1,4 @@
-//! Several servers: a key belongs to one of them, and a server has the requests for its keys.
+//! Several servers: a key belongs to one of them, and a server gets the requests for its keys.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::thread;
 use generator::Progress;
 use generator::spec::{Ratio, Spec, Target};
 
-/// How often each key was asked for.
+/// The number of requests for each key.
 type Asked = Arc<Mutex<BTreeMap<String, u64>>>;
 
 /// A server of misses.
@@ -36,7 +36,7 @@ fn server() -> (Target, Asked) {
     (Target::Tcp(address.to_string(), address), asked)
 }
 
-/// What two servers were asked for in a closed loop, and the requests that were answered.
+/// The requests to two servers in a closed loop, and the number of answered requests.
 fn asked(pattern: &str, change: impl FnOnce(&mut Spec)) -> ([BTreeMap<String, u64>; 2], u64) {
     let (one, other) = (server(), server());
     let mut spec = Spec {

@@ -1,7 +1,7 @@
-//! The coordinator: several agents told, started together and added up.
+//! The coordinator: instructs several agents, starts them together and adds up their results.
 //!
-//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
-//! for display.
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is for
+//! display.
 
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
@@ -18,16 +18,16 @@ use generator::{Outcome, Progress};
 /// The merged record of all agents.
 #[derive(Debug)]
 pub struct Gathered {
-    /// Added up.
+    /// The sum.
     pub outcome: Outcome,
     /// Each agent's part, in the order in which they were named.
     pub parts: Vec<(AgentResult, Outcome)>,
 }
 
-/// An agent that is slower than the run by this much is gone.
+/// An agent that takes this much longer than the run counts as lost.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Storing the keys and connecting may take so long.
+/// The time limit for storing the keys and connecting.
 const ASK_PATIENCE: Duration = Duration::from_secs(3600);
 
 struct Agent {
@@ -36,14 +36,14 @@ struct Agent {
     host: Host,
 }
 
-/// Has `agents` (HOST:PORT each) do the load of `spec`: its rate is divided among them, its threads
-/// and connections are each agent's own. Preloads first if `spec` says so; calls `begun` when all
-/// have been told to go.
+/// Runs the load of `spec` on `agents` (HOST:PORT each): its rate is divided among them; its
+/// threads and connections apply to each agent. Preloads first if `spec` requires it; calls `begun`
+/// when all agents were started.
 ///
 /// # Errors
 ///
-/// When an agent cannot be reached, or cannot reach the servers. One that is lost later is a
-/// failure in the outcome, beside what the others saw.
+/// When an agent is unreachable, or cannot reach the servers. The later loss of an agent is a
+/// failure in the outcome, together with the others' results.
 pub fn run(
     spec: &Spec,
     agents: &[String],
@@ -81,7 +81,7 @@ pub fn run(
     Ok(gathered(all, heard))
 }
 
-/// The share of the load of one of `count` agents.
+/// One agent's share of the load among `count` agents.
 fn share(spec: &Spec, index: usize, count: usize) -> Spec {
     let mut share = spec.clone();
     if let Pace::Open { rate, .. } = &mut share.pace {
@@ -113,7 +113,7 @@ fn prepared(name: &str, spec: Spec) -> Result<Agent> {
 }
 
 impl Agent {
-    /// Asks, and waits until it is done or an interrupt ends the wait.
+    /// Sends a request, and waits until it is done or an interrupt ends the wait.
     fn ask(&mut self, ask: &Ask, progress: &Progress) -> Result<()> {
         self.line.say(ask)?;
         let begun = Instant::now();
@@ -132,7 +132,7 @@ impl Agent {
         }
     }
 
-    /// Waits for what it saw; an interrupt is passed on, and its answer still awaited.
+    /// Waits for the agent's results; passes an interrupt on, and still waits for the answer.
     fn outcome(&mut self, patience: Duration, progress: &Progress) -> Result<Outcome> {
         let begun = Instant::now();
         let mut has_sent_stop = false;
@@ -151,7 +151,7 @@ impl Agent {
         }
     }
 
-    /// Waits for a moment; true if a message, which is read whole afterwards, or the end has come.
+    /// Waits briefly; true if a message, which is then read whole, or the end has arrived.
     fn has_answered(&mut self) -> Result<bool> {
         self.line.reader.get_ref().set_read_timeout(Some(Duration::from_millis(100)))?;
         let has_answered = match std::io::BufRead::fill_buf(&mut self.line.reader) {

@@ -1,6 +1,6 @@
-//! Several generator hosts as one: a coordinator tells each agent what to send, starts them
-//! together, and adds up what they saw. Histograms travel whole, so the sum is what one generator
-//! would have seen.
+//! Several generator hosts as one: a coordinator sends each agent its load, starts them together,
+//! and adds up their results. Histograms are sent whole, so the sum equals the result of one
+//! generator.
 //!
 //! ```text
 //!     coordinator            agent           one JSON object a line, each answered by one
@@ -15,9 +15,9 @@
 //!                       <- done {outcome}
 //! ```
 //!
-//! An agent obeys every client that reaches it, within the bounds of a command line, and reads no
-//! file that its own command line does not name. It belongs on a network that one trusts, and
-//! listens on loopback unless told otherwise.
+//! An agent obeys every client that reaches it, within the bounds of a command line, and reads only
+//! files that its own command line names. It belongs on a trusted network, and listens on loopback
+//! by default.
 
 mod coordinator;
 mod serve;
@@ -36,7 +36,7 @@ use generator::spec::Spec;
 pub use coordinator::{Gathered, run};
 pub use serve::serve;
 
-/// Rises when a message changes its meaning.
+/// Increases when a message changes its meaning.
 const VERSION: u32 = 2;
 
 /// The longest message: an outcome has two histograms, and one for each second.
@@ -67,11 +67,11 @@ enum Say {
 /// One agent's part of a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentResult {
-    /// The address that it listens at.
+    /// Its listening address.
     pub address: String,
     /// Its machine.
     pub host: Host,
-    /// Requests that it had answered in the measurement.
+    /// Requests that it answered in the measurement.
     pub requests: u64,
     /// Share of its time that its busiest thread was on a processor.
     pub busiest_thread: f64,
@@ -95,7 +95,7 @@ impl Line {
         self.reader.get_ref().write_all(&bytes).context("sending")
     }
 
-    /// The next message; `None` when the other side closed.
+    /// The next message; `None` if the other side closed the connection.
     fn hear<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let mut line = Vec::new();
         self.reader.by_ref().take(MESSAGE_BYTES_MAX).read_until(b'\n', &mut line)?;

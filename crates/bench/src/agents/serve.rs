@@ -1,7 +1,7 @@
-//! An agent: waits for coordinators, one after the other, and sends what they say.
+//! An agent: waits for coordinators, one after the other, and sends their loads.
 //!
-//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
-//! for display.
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is for
+//! display.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use crate::host::Host;
 use generator::spec::Spec;
 use generator::{self, Progress};
 
-/// A coordinator that says nothing for so long is gone.
+/// A coordinator that is silent for this time counts as gone.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A client that has not asked for a load after so long is no coordinator: it keeps others waiting.
+/// A client without a load request within this time is no coordinator, and keeps others waiting.
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serves coordinators for ever, whose loads may use these `files` of this host; reports each one's
-/// wish to `log`.
+/// Serves coordinators indefinitely, whose loads may use these `files` of this host; reports each
+/// request to `log`.
 ///
 /// # Errors
 ///
-/// When no connection can be accepted any more.
+/// When no more connections can be accepted.
 pub fn serve(listener: &TcpListener, files: &[PathBuf], log: impl Fn(&str)) -> Result<()> {
     loop {
         let (stream, peer) = listener.accept().context("accepting")?;
@@ -40,7 +40,7 @@ pub fn serve(listener: &TcpListener, files: &[PathBuf], log: impl Fn(&str)) -> R
     }
 }
 
-/// One coordinator's run; returns how many requests were answered.
+/// One coordinator's run; returns the number of answered requests.
 fn one(line: &mut Line, files: &[PathBuf]) -> Result<u64> {
     let spec = match line.hear() {
         Ok(Some(Ask::Prepare { version: VERSION, spec })) => spec,
@@ -93,8 +93,8 @@ fn refused(line: &Line, why: String) -> Result<u64> {
     bail!(why)
 }
 
-/// Refuses numbers that no command line takes, and files that this agent's command line did not
-/// name: their contents are sent to servers that the coordinator chooses.
+/// Refuses numbers that no command line accepts, and files that this agent's command line did not
+/// name: their contents are sent to servers chosen by the coordinator.
 fn may_run(spec: &Spec, files: &[PathBuf]) -> Result<()> {
     spec.check()?;
     for file in spec.files() {
@@ -113,8 +113,7 @@ fn filled(spec: &Spec, progress: &Progress) -> Result<Say> {
     Ok(Say::Filled)
 }
 
-/// Works while the coordinator is listened to: it may stop the work, and one that goes away has
-/// stopped it.
+/// Works while listening to the coordinator: it may stop the work, and a disconnect also stops it.
 fn watched<T: Send>(
     line: &mut Line,
     progress: &Progress,
@@ -126,7 +125,7 @@ fn watched<T: Send>(
         while !work.is_finished() {
             match line.hear::<Ask>() {
                 Err(error) if is_silence(&error) => {}
-                // Whatever else is heard, or that nobody is there, ends the work.
+                // Any other message, or a disconnect, ends the work.
                 _ => {
                     progress.stop.store(true, Ordering::Relaxed);
                     break;

@@ -1,4 +1,4 @@
-//! `holdall bench alert`: a bound on latency as an alert of Prometheus.
+//! `holdall bench alert`: a latency bound as a Prometheus alert.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -59,9 +59,9 @@ impl Role {
     }
 }
 
-/// The rule, of which there are two forms.
+/// The rule, which has two forms.
 struct Rule {
-    /// Expressions one of which has a value where the bound does not hold.
+    /// Expressions, one of which has a value where the bound does not hold.
     broken: Vec<String>,
     hold: String,
     summary: String,

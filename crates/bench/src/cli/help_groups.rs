@@ -1,4 +1,4 @@
-//! The groups in which the commands that send a load list their flags.
+//! The flag groups of commands that send a load.
 
 use clap::Arg;
 
@@ -10,8 +10,7 @@ pub(super) fn grouped(flag: Arg) -> Arg {
     }
 }
 
-/// The group of a flag by the name of its field; `None` for positions and for pages such as
-/// `--help`.
+/// The group of a flag by its field name; `None` for positions and for pages such as `--help`.
 fn heading(field: &str) -> Option<&'static str> {
     Some(match field {
         "servers" | "protocol" | "start" | "server_threads" | "group" | "pin_servers" => "Servers",

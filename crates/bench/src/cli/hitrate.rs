@@ -1,7 +1,7 @@
 //! `holdall bench hitrate`: miss-ratio curves of real servers.
 //!
-//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
-//! for display.
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is for
+//! display.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ pub(super) struct HitrateArgs {
     json: Option<PathBuf>,
 }
 
-/// Requests that are drawn, unless said.
+/// The default number of drawn requests.
 const REQUESTS: u64 = 2_000_000;
 
 const EXAMPLES: &str = "\
@@ -117,7 +117,7 @@ Examples:
 
 Exit status: 0 measured; 1 nothing could be measured; 2 a trace or a replay ended early and what was seen is kept; 64 wrong usage; 130 interrupted, and what was seen is kept.";
 
-/// Memory sizes, each above the last.
+/// Memory sizes in ascending order.
 #[derive(Clone, Debug)]
 struct Sizes(Vec<u32>);
 
@@ -142,7 +142,7 @@ impl FromStr for Sizes {
 pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
     let workload = args.workload();
     let contenders = args.contenders()?;
-    // A trace that cannot be read is reported before servers are started.
+    // An unreadable trace is reported before servers are started.
     drop(workload.requests()?);
     let inputs: Vec<PathBuf> = args.trace.iter().cloned().collect();
     let file = output::begun(args.json.as_deref(), &inputs)?;
@@ -217,7 +217,7 @@ impl HitrateArgs {
 
     fn contenders(&self) -> Result<Vec<Contender>> {
         let own = servers::own_program()?;
-        // Servers that were started by hand stand alone unless others are asked for, too.
+        // Servers given by command stand alone unless others are requested, too.
         let mut contenders = match (&self.servers, self.start.is_empty()) {
             (None, false) => Vec::new(),
             (names, _) => servers::find(names.as_deref(), &own, 1)?,
@@ -231,7 +231,7 @@ impl HitrateArgs {
         Ok(contenders)
     }
 
-    /// The bounds, what the trace asks for, and why the trace could not be read to its end.
+    /// The bounds, the trace's footprint, and why the trace could not be read to its end.
     fn bounds(
         &self,
         workload: &Workload,
@@ -268,7 +268,7 @@ impl HitrateArgs {
         })
     }
 
-    /// The curves of the policies that are simulated.
+    /// The curves of the simulated policies.
     fn simulated(
         &self,
         workload: &Workload,
@@ -291,7 +291,7 @@ impl HitrateArgs {
         self.memory.0.iter().map(|mb| u64::from(*mb) << 20).collect()
     }
 
-    /// A curve that no server drew.
+    /// A curve without a server.
     fn calculated(&self, name: &str, counts: Vec<Counts>) -> Curve {
         let points = self.memory.0.iter().zip(counts).map(|(memory_mb, counts)| Point {
             memory_mb: *memory_mb,

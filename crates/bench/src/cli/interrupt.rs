@@ -1,9 +1,9 @@
-//! SIGINT and SIGTERM while something is measured: the first ends the measurement, so that what was
-//! seen is still reported; a second Ctrl-C ends the program.
+//! SIGINT and SIGTERM during a measurement: the first ends the measurement, and its results are
+//! still reported; a second Ctrl-C ends the program.
 //!
-//! One flag for the whole program, because a command is many runs one after the other, and none
-//! may begin once it is set. A run has another one, which its failure sets as well. Commands that
-//! never ask for either end by the signal itself.
+//! One flag for the whole program, because a command consists of many successive runs, and none may
+//! start once it is set. A run has another one, which its failure also sets. In commands that use
+//! neither, the signal itself ends the program.
 
 use std::ops::Deref;
 use std::process::ExitCode;
@@ -16,21 +16,20 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_default};
 use signal_hook::low_level::unregister;
 
-/// The status of a command that was interrupted, as shells report SIGINT.
+/// The status of an interrupted command, as shells report SIGINT.
 pub(super) const EXIT_INTERRUPTED: u8 = 130;
 
-/// What is written into results.
+/// The text in results.
 pub(super) const INTERRUPTED: &str = "interrupted";
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// The flag; signals set it from now on.
+/// The flag, which signals set from now on.
 pub(super) fn flag() -> Arc<AtomicBool> {
     let flag = STOP.get_or_init(|| {
         let flag = Arc::new(AtomicBool::new(false));
-        // A signal that cannot be caught ends the program, which is what it asked for. The study
-        // passes a SIGTERM on to a step that the terminal has sent SIGINT, so only a second SIGINT
-        // ends at once.
+        // A signal that cannot be caught ends the program, as requested. The study passes a SIGTERM
+        // on to a step that got SIGINT from the terminal, so only a second SIGINT ends at once.
         let _ = register_conditional_default(SIGINT, Arc::clone(&flag));
         for signal in [SIGINT, SIGTERM] {
             let _ = register(signal, Arc::clone(&flag));
@@ -40,13 +39,13 @@ pub(super) fn flag() -> Arc<AtomicBool> {
     Arc::clone(flag)
 }
 
-/// A run that signals end.
+/// A run that signals can end.
 pub(super) struct Interruptible {
     progress: Progress,
     handlers: Vec<SigId>,
 }
 
-/// A run that signals end, at once if one has come.
+/// A run that signals can end, at once if one has come.
 pub(super) fn progress() -> Interruptible {
     flag();
     let progress = Progress::default();
@@ -74,7 +73,7 @@ impl Drop for Interruptible {
     }
 }
 
-/// True once a signal has come. Relaxed: one that is seen late costs a moment.
+/// True once a signal has come. Relaxed: a late observation costs a moment.
 pub(super) fn happened() -> bool {
     STOP.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }

@@ -1,5 +1,4 @@
-//! `holdall bench memtier` and `mcblaster`: their command lines and texts, our
-//! generator.
+//! `holdall bench memtier` and `mcblaster`: their command lines and output, holdall's generator.
 
 use std::process::ExitCode;
 
@@ -12,7 +11,7 @@ use crate::memtier::{
 use crate::result::RunResult;
 use crate::terminal;
 
-/// Does what a parsed command line asks for.
+/// Executes a parsed command line.
 pub(super) fn run(parsed: Result<Parsed, FlagError>) -> Result<ExitCode> {
     match parsed {
         Ok(Parsed::Print(text)) => {
@@ -28,7 +27,7 @@ pub(super) fn run(parsed: Result<Parsed, FlagError>) -> Result<ExitCode> {
     }
 }
 
-/// The warning of a run in which more keys were missed than it was to be, in percent.
+/// The warning for a run with more missed keys than the limit, in percent.
 fn too_many_misses(result: &RunResult, most: f64) -> Option<String> {
     let missed = 100.0 - result.hit_percent()?;
     (missed > most).then(|| format!("{missed:.2} % of the keys were not found, more than {most} %"))

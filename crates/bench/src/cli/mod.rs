@@ -1,4 +1,4 @@
-//! `holdall bench`: command lines, and what is printed.
+//! `holdall bench`: command lines and output.
 
 mod agent;
 mod alert;
@@ -60,11 +60,10 @@ struct Foreign {
     words: Vec<String>,
 }
 
-/// A server failed in the run; what was seen until then is printed and
-/// marked.
+/// A server failed in the run; the results until then are printed and marked.
 const EXIT_PARTIAL: u8 = 2;
 
-/// A command line that no run can come of, which was seen after it had been parsed.
+/// A command line without a possible run, detected after parsing.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct WrongUse(String);
@@ -75,7 +74,7 @@ pub fn interface() -> clap::Command {
     Cli::command()
 }
 
-/// Runs `holdall bench` with the words after it.
+/// Runs `holdall bench` with the given words.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let cli: Cli = match usage::parse("holdall bench", arguments) {

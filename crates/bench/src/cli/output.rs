@@ -1,5 +1,5 @@
-//! Files of results. They are begun before a long run, since their place may be one that cannot be
-//! written, and take their names when they are whole: a run that fails leaves an old file alone.
+//! Files of results. They are opened before a long run, because their place may not be writable,
+//! and get their names when they are complete: a failed run leaves an old file unchanged.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(super) enum Output {
     File(PathBuf, NewFile),
 }
 
-/// Begins the file of a result; `-` is the standard output. An output that is one of `inputs` is
+/// Opens the file of a result; `-` is the standard output. An output that is one of `inputs` is
 /// refused.
 pub(super) fn begun(path: Option<&Path>, inputs: &[PathBuf]) -> Result<Option<Output>> {
     let begin = |path: &Path| {
@@ -32,12 +32,12 @@ pub(super) fn begun(path: Option<&Path>, inputs: &[PathBuf]) -> Result<Option<Ou
     path.map(begin).transpose()
 }
 
-/// Begins a file, which has a name in every case.
+/// Opens a file, which always has a name.
 pub(super) fn file(path: &Path, inputs: &[PathBuf]) -> Result<Output> {
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     let new = NewFile::create(path, &inputs).map_err(|error| {
         let message = format!("{} cannot be written: {error}", path.display());
-        // The system's own refusals are of other kinds.
+        // The system's own errors are of other kinds.
         match error.kind() {
             io::ErrorKind::Other => WrongUse(message).into(),
             _ => anyhow::Error::msg(message),
@@ -47,7 +47,7 @@ pub(super) fn file(path: &Path, inputs: &[PathBuf]) -> Result<Output> {
 }
 
 impl Output {
-    /// Writes all of it, and puts the file in its place.
+    /// Writes all of it, and moves the file into place.
     pub(super) fn put(self, text: &[u8]) -> Result<()> {
         match self {
             Self::Stdout => match io::stdout().lock().write_all(text) {
@@ -72,7 +72,7 @@ pub(super) fn keep(output: Option<Output>, result: &impl Serialize) -> Result<()
     output.put(&json)
 }
 
-/// Writes a result with the reasons to doubt it.
+/// Writes a result with its doubts.
 pub(super) fn keep_with(
     output: Option<Output>,
     result: &impl Serialize,

@@ -65,8 +65,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Files' names without what follows the point, and with as many of their folders as it takes to
-/// tell them apart.
+/// Files' names without extension, and with as many of their folders as distinguish them.
 fn names(files: &[PathBuf]) -> Vec<String> {
     let depth = files.iter().map(|file| file.components().count()).max().unwrap_or(1);
     let named = |parts: usize| -> Vec<String> {
@@ -81,7 +80,7 @@ fn names(files: &[PathBuf]) -> Vec<String> {
     (1..depth).map(named).find(is_clear).unwrap_or_else(|| named(depth))
 }
 
-/// Writes figures as files of their own.
+/// Writes figures as separate files.
 fn keep_svg(folder: &Path, begin: &str, figures: Vec<Figure>) -> Result<()> {
     for figure in figures {
         let title = figure.title.to_lowercase().replace(", ", "-").replace(' ', "-");

@@ -1,7 +1,7 @@
 //! `holdall bench run`: one load, one result.
 //!
-//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
-//! for display.
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is for
+//! display.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -181,7 +181,7 @@ impl LoadArgs {
         self.arrival
     }
 
-    /// What the arguments ask for, at a pace and for a time that the caller decides.
+    /// The load of the arguments, with a pace and time chosen by the caller.
     pub(super) fn spec(&self) -> Result<Spec> {
         let mut spec = Spec {
             targets: self.servers.clone(),
@@ -273,13 +273,13 @@ pub(super) fn preload(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// Runs, showing progress on a terminal, and watching the processors and the threads of servers
-/// that are on this machine.
+/// Runs, showing progress on a terminal, and samples the processors and the threads of servers on
+/// this machine.
 pub(super) fn measure(spec: &Spec) -> Result<RunResult> {
     measure_by(spec, &[], None)
 }
 
-/// Runs by agents if any are named, else as [`measure`] does.
+/// Runs on agents if any are named, otherwise like [`measure`].
 fn measure_by(spec: &Spec, agents: &[String], sla: Option<&Sla>) -> Result<RunResult> {
     let progress = interrupt::progress();
     let server_versions = server_version::of_all(spec);
@@ -292,7 +292,7 @@ fn measure_by(spec: &Spec, agents: &[String], sla: Option<&Sla>) -> Result<RunRe
         let used = times.shares().into_iter().filter(|(_, share)| *share >= 0.5);
         let words: Vec<String> = used.map(|(name, share)| format!("{name} {share:.0} %")).collect();
         if let Ok(mut told) = told.lock() {
-            // The sampler tells once a second.
+            // The sampler reports once per second.
             *told = format!("{}, {} switches a second", words.join(" "), times.switches);
         }
     };
@@ -334,7 +334,7 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// Runs `work` while a line on the terminal tells how far it is.
+/// Runs `work` while a line on the terminal shows its progress.
 pub(super) fn watched<T: Send>(
     progress: &Progress,
     bar: &ProgressBar,

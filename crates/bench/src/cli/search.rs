@@ -1,4 +1,4 @@
-//! `holdall bench search`: the most that keeps an SLA.
+//! `holdall bench search`: the maximum that keeps an SLA.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ Examples:
   holdall bench search --preload --sla 'mean<=100us && p99.73<=1ms' the guide's compound bound
   holdall bench search --preload --by connections -t 2              where more connections stop helping";
 
-/// What is kept of a search.
+/// The stored result of a search.
 #[derive(Debug, Serialize)]
 struct SearchResult<'a> {
     schema: &'static str,
@@ -128,7 +128,7 @@ impl Steps {
         search(self.bracket(by)?, |at| measure(&spec, sla, by, arrival, at))
     }
 
-    /// The bounds of a search, if they can be.
+    /// The bounds of a search, if they are valid.
     pub(super) fn bracket(&self, by: By) -> Result<Bracket> {
         let (first, limit) = match by {
             By::Rate => (self.from.unwrap_or(10_000.0), self.to.unwrap_or(1e8)),
@@ -163,7 +163,7 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
     let sampler = Sampler::begin(servers, warm_up, Duration::from_secs(1), |_| ());
     let outcome = generator::run(&spec, &interrupt::progress())?;
     let series = sampler.end();
-    // A measurement that was cut says nothing of its point.
+    // An interrupted measurement does not judge its point.
     if interrupt::happened() {
         return Ok(None);
     }
@@ -172,8 +172,8 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
     }
     let total = outcome.record.total();
     let result = RunResult::new(&spec, &outcome, (None, series), run::now())?;
-    // Requests that were due and never answered kept no bound, and a rate that is not reached keeps
-    // it only until enough requests wait.
+    // Due and unanswered requests kept no bound, and an unreached rate keeps it only until enough
+    // requests wait.
     let is_reached = !outcome.is_overloaded && result.missed_rate().is_none();
     let held = sla.holds(&total) && is_reached && outcome.record.unanswered == 0;
     let repeat = Repeat {

@@ -70,10 +70,10 @@ Examples:
   holdall bench study intel-guide --power 60          the guide's score of each server, by a machine of 60 watts
   holdall bench study baglru --quick                  a minute: does it work here?";
 
-/// Memory of the servers, in MB: the study's 6 GB would hold its 9,901 keys as well as these do.
+/// Memory of the servers, in MB: the study's 6 GB would hold its 9,901 keys equally well.
 const MEMORY_MB: u32 = 1024;
 
-/// What came of a study.
+/// The result of a study.
 #[derive(Debug, Serialize)]
 struct StudyResult {
     schema: &'static str,
@@ -85,11 +85,11 @@ struct StudyResult {
     steps: Vec<StepResult>,
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Serialize)]
 struct StepResult {
     name: String,
-    /// The result, of the step's own schema; none for a step that failed.
+    /// The result, in the step's own schema; none for a failed step.
     file: Option<PathBuf>,
     error: Option<String>,
 }
@@ -161,7 +161,7 @@ pub(super) fn run(args: &StudyArgs) -> Result<ExitCode> {
 }
 
 impl StudyArgs {
-    /// Runs one step as a command of its own.
+    /// Runs one step as a separate command.
     fn step(
         &self,
         step: &Step,
@@ -198,7 +198,7 @@ impl StudyArgs {
         // A partial result is drawn, with its mark.
         let partial = [EXIT_PARTIAL, EXIT_INTERRUPTED].map(|status| Some(i32::from(status)));
         let is_kept = status.success() || partial.contains(&status.code());
-        // An older study's file may lie there.
+        // An older study's file may exist.
         let is_new = Stamp::of(file) != before;
         ensure!(is_kept && is_new, "the command ended with {status}");
         Ok(())
@@ -216,7 +216,7 @@ fn wait(mut step: Child, stop: &AtomicBool) -> Result<ExitStatus> {
         // Partner: the store of the signal handler, by signal_hook.
         if stop.load(Ordering::SeqCst) && !is_signalled {
             let pid = Pid::from_raw(i32::try_from(step.id())?).context("a process id")?;
-            // One that has just ended needs no signal.
+            // A process that has just ended needs no signal.
             let _ = kill_process(pid, Signal::TERM);
             is_signalled = true;
         }

@@ -111,7 +111,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<ExitCode> {
     let mut is_partial = false;
     for at in &args.points.0 {
         let point = match measure(args, &base, *at) {
-            // What was measured before is kept.
+            // Earlier measurements are kept.
             Err(_) if interrupt::happened() => break,
             point => point?,
         };
@@ -176,8 +176,8 @@ fn measure(args: &SweepArgs, base: &Spec, at: f64) -> Result<Point> {
     Ok(Point { at, result, repeats, threads })
 }
 
-/// The measurement with the median rate; one that was cut short goes before all others, since it
-/// ends the sweep.
+/// The measurement with the median rate; an interrupted one takes precedence, because it ends the
+/// sweep.
 fn median<T>(mut measured: Vec<(RunResult, T)>) -> Option<(RunResult, T)> {
     if measured.last().is_some_and(|(result, _)| result.failure.is_some()) {
         return measured.pop();
@@ -188,7 +188,7 @@ fn median<T>(mut measured: Vec<(RunResult, T)>) -> Option<(RunResult, T)> {
 }
 
 impl SweepArgs {
-    /// The servers of a point: one, or as many as are to be compared.
+    /// The servers of a point: one, or as many as the point requires.
     fn started(&self, command: &str, at: f64) -> Result<Vec<Running>> {
         let of = |over, number: usize| {
             if self.over == over { format!("{at:.0}") } else { number.to_string() }

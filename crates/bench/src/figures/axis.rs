@@ -29,7 +29,7 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// Latency upwards, on a logarithmic axis: one outlier must not flatten all else.
+    /// Latency on the vertical, logarithmic axis: one outlier must not flatten the rest.
     #[must_use]
     pub fn latency(log_x: bool) -> Self {
         Self { log_x, log_y: true, x: Unit::Number, y: Unit::Micros }
@@ -37,7 +37,7 @@ impl Axes {
 }
 
 impl Unit {
-    /// A number as a label or a hover shows it.
+    /// A number as shown in a label or a tooltip.
     #[must_use]
     pub fn shown(self, number: f64) -> String {
         match self {
@@ -48,7 +48,7 @@ impl Unit {
     }
 }
 
-/// Three digits at most, thousands and millions with a letter.
+/// At most three digits, thousands and millions with a letter.
 fn short(number: f64) -> String {
     let (scaled, letter) = match number.abs() {
         size if size >= 1e6 => (number / 1e6, "M"),
@@ -59,7 +59,7 @@ fn short(number: f64) -> String {
     format!("{scaled:.digits$}{letter}")
 }
 
-/// Microseconds in the largest unit of which there is one.
+/// Microseconds in the largest unit that gives at least 1.
 fn time(micros: f64) -> String {
     let (scaled, unit) = match micros.abs() {
         size if size >= 1e6 => (micros / 1e6, "s"),
@@ -77,7 +77,7 @@ fn time(micros: f64) -> String {
     format!("{number} {unit}")
 }
 
-/// The percentile of this number of nines: 3 is 99.9 %.
+/// The percentile with this number of nines: 3 is 99.9 %.
 fn percentile(nines: f64) -> String {
     let percent = 100.0 - 10f64.powf(2.0 - nines);
     let digits =
@@ -85,7 +85,7 @@ fn percentile(nines: f64) -> String {
     format!("{percent:.digits$}")
 }
 
-/// The range of an axis: from 0 or, on a logarithmic one, from the least value above it.
+/// The range of an axis: from 0 or, on a logarithmic one, from the smallest positive value.
 pub(super) fn bounds(values: impl Iterator<Item = f64> + Clone, is_log: bool) -> (f64, f64) {
     let most = values.clone().fold(0.0, f64::max);
     if is_log {
@@ -96,7 +96,7 @@ pub(super) fn bounds(values: impl Iterator<Item = f64> + Clone, is_log: bool) ->
     (0.0, if most > 0.0 { most * 1.08 } else { 1.0 })
 }
 
-/// A linear axis whose labels are at whole numbers: bars, and nines.
+/// A linear axis with labels at whole numbers: bars, and nines.
 pub(super) struct WholeNumbers(pub RangedCoordf64, pub usize);
 
 impl Ranged for WholeNumbers {
@@ -118,8 +118,8 @@ impl Ranged for WholeNumbers {
     }
 }
 
-/// A logarithmic axis, with labels at 1, 2 and 5 of each power of ten, or at fewer where those are
-/// too many.
+/// A logarithmic axis, with labels at 1, 2 and 5 of each power of ten, or fewer where those are too
+/// many.
 pub(super) struct Logarithmic {
     least: f64,
     most: f64,
@@ -158,7 +158,7 @@ impl Ranged for Logarithmic {
 }
 
 impl Logarithmic {
-    /// These digits of each power of ten, or of each second or fourth, within the range.
+    /// These digits of each power of ten, or of each second or fourth power, within the range.
     fn at(&self, digits: &[f64], each: usize) -> Vec<f64> {
         let powers = (-3..=12).step_by(each);
         let points = powers.flat_map(|power| digits.iter().map(move |d| d * 10f64.powi(power)));
@@ -166,7 +166,7 @@ impl Logarithmic {
     }
 }
 
-/// True if values spread so far that a logarithmic axis shows them better.
+/// True if the values' range is so wide that a logarithmic axis shows them better.
 pub(super) fn spans_much(values: impl Iterator<Item = f64>) -> bool {
     let (least, most) =
         values.fold((f64::MAX, 0.0_f64), |(least, most), at| (least.min(at), most.max(at)));

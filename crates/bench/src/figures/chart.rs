@@ -15,7 +15,7 @@ use super::legend::{Legend, Mark};
 use super::style::{COLOURS, FONT, LETTERS, failed};
 use generator::number::fits;
 
-/// A bar: its label and its parts, from below.
+/// A bar: its label and its parts, from bottom to top.
 pub(super) type Bar<'n> = (String, Vec<(&'n str, f64)>);
 
 /// A point of a line.
@@ -23,23 +23,23 @@ pub(super) type Bar<'n> = (String, Vec<(&'n str, f64)>);
 pub(super) struct Dot {
     /// Its place.
     pub at: (f64, f64),
-    /// The least and the greatest of its repeats.
+    /// The minimum and the maximum of its repeats.
     pub range: Option<(f64, f64)>,
-    /// A reason to doubt it: it is drawn hollow.
+    /// A reason to doubt it, which makes it hollow.
     pub doubt: Option<String>,
 }
 
 /// A line: its name and its points.
 pub(super) type Series<'a> = (&'a str, Vec<Dot>);
 
-/// Width, and height without the names of series. The page scales it: on a phone of 360 pixels its
-/// letters still have twelve.
+/// Width, and height without the names of series. The page scales it: on a phone 360 pixels wide,
+/// its letters still have twelve.
 const SIZE: (u32, u32) = (380, 270);
 
-/// Labels of an axis, at most: more would touch each other.
+/// Maximum number of labels on an axis: more would touch each other.
 const LABELS: (usize, usize) = (5, 7);
 
-/// Points that have a mark each, at most; of more, as many can be pointed at.
+/// Maximum number of points with a visible mark; of more, this many have tooltips.
 const MARKS: usize = 64;
 
 /// Lines through points, with a dashed vertical line at `mark`.
@@ -105,7 +105,7 @@ impl Lines<'_> {
         X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
-        // One line needs no name: the axes say what it is.
+        // One line needs no name: the axes explain it.
         let has_names = self.series.len() > 1;
         let names = self.series.iter().map(|(name, _)| has_names.then_some(*name));
         let legend = Legend::new(names, Mark::Line, SIZE.0);
@@ -159,7 +159,7 @@ impl Lines<'_> {
         Ok(with_hovers(&svg, &hovers))
     }
 
-    /// The words that are shown for a point.
+    /// The tooltip of a point.
     fn words(&self, name: &str, dot: &Dot) -> String {
         let (x, y) = (self.axes.x, self.axes.y);
         let mut words = String::new();
@@ -177,7 +177,7 @@ impl Lines<'_> {
     }
 }
 
-/// The picture, with what is shown for a place under the pointer: browsers show an SVG title so.
+/// The picture with its tooltips: browsers show SVG titles as tooltips.
 fn with_hovers(svg: &str, hovers: &str) -> String {
     let end = svg.rfind("</svg>").unwrap_or(svg.len());
     format!(
@@ -290,7 +290,7 @@ pub(super) fn named_bars(label: &str, bars: &[Bar<'_>]) -> Result<String> {
     Ok(with_hovers(&svg, &hovers))
 }
 
-/// What is shown for a box under the pointer.
+/// The tooltip of a box.
 fn hover_box(hovers: &mut String, (left, low): (i32, i32), (right, high): (i32, i32), words: &str) {
     let _ = writeln!(
         hovers,
@@ -299,7 +299,7 @@ fn hover_box(hovers: &mut String, (left, low): (i32, i32), (right, high): (i32, 
     );
 }
 
-/// A chart's whole area with the legend drawn on top, and what is left for the plot.
+/// A chart's whole area with the legend drawn on top, and the rest for the plot.
 fn areas<'a>(svg: &'a mut String, legend: &Legend, height: u32) -> Result<(Area<'a>, Area<'a>)> {
     let size = (SIZE.0, height + legend.height());
     let area = SVGBackend::with_string(svg, size).into_drawing_area();
@@ -317,11 +317,10 @@ fn builder<'a, 'b>(plot: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     builder
 }
 
-/// A number as an axis shows it.
+/// A number's label on an axis.
 type Label<'a> = &'a dyn Fn(&f64) -> String;
 
-/// Axes with their names, and lines across the chart at their labels: at those of the x axis only
-/// if `upright`.
+/// Axes with their names, and grid lines at their labels: at those of the x axis only if `upright`.
 fn mesh<'a, X, Y>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     (x_name, y_name): (&str, &str),

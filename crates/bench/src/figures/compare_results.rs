@@ -92,7 +92,7 @@ fn drawn(base: &Side, other: &Side) -> Result<Vec<Figure>> {
         let runs = side.points.iter().flat_map(|(_, runs)| runs);
         let mut sum = generator::record::nanoseconds();
         for run in runs {
-            // Kept histograms have one shape.
+            // Stored histograms have one shape.
             sum.add(run.total.latency.histogram()?)?;
         }
         Ok(super::by_nines(&sum))

@@ -1,4 +1,4 @@
-//! Charts of CPU time: over a run, and from point to point of a sweep.
+//! Charts of CPU time: over a run, and by point of a sweep.
 
 use anyhow::Result;
 
@@ -9,13 +9,13 @@ use crate::sampler::{CpuSeries, Side, Slice, ThreadSeries};
 use crate::sweep::{Over, Point, SweepResult};
 use crate::thread_use::ThreadUse;
 
-/// Processors that have a chart, at most: the busiest.
+/// Maximum number of processors with a chart: the busiest.
 const PROCESSORS: usize = 4;
 
-/// Bars of a chart over time, at most.
+/// Maximum number of bars in a chart over time.
 const BARS: usize = 30;
 
-/// Threads of a chart, at most: as many as there are colours.
+/// Maximum number of threads in a chart: one per colour.
 const THREADS: usize = 6;
 
 /// The machine and the busiest threads over a run.
@@ -55,7 +55,7 @@ pub(super) fn over_time(run: &RunResult) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A thread's name, and whose it is.
+/// A thread's name and owner.
 pub(crate) fn name(thread: &ThreadSeries) -> String {
     let side = match thread.side {
         Side::Generator => "generator",
@@ -64,7 +64,7 @@ pub(crate) fn name(thread: &ThreadSeries) -> String {
     format!("{side}: {} {}", thread.whole.name, thread.whole.tid)
 }
 
-/// Each processor, or the busiest of many.
+/// Each processor, or the busiest if there are many.
 fn processors(series: &CpuSeries) -> Result<Vec<Figure>> {
     let mut busiest: Vec<usize> = (0..series.processors.len()).collect();
     let idle = |number: &usize| series.processors[*number].idle + series.processors[*number].iowait;
@@ -82,7 +82,7 @@ fn processors(series: &CpuSeries) -> Result<Vec<Figure>> {
     busiest.into_iter().map(figure).collect()
 }
 
-/// The uses that are 0 everywhere, which a chart does not show.
+/// The uses that are 0 everywhere, which a chart omits.
 fn left_out(times: impl Iterator<Item = CpuTimes>) -> String {
     let sum = times.fold(CpuTimes::default(), |sum, times| sum + times);
     let shares = used_shares(&sum);
@@ -163,7 +163,7 @@ pub(super) fn machine(sweep: &SweepResult) -> Result<Option<Figure>> {
     }))
 }
 
-/// Context switches, where the kernel told them.
+/// Context switches, if the kernel reported them.
 pub(super) fn switches_by_point(sweep: &SweepResult) -> Result<Option<Figure>> {
     let of_machine = |point: &Point| Some((point.at, point.result.switches_rate()?));
     let machine: Vec<_> = sweep.points.iter().filter_map(of_machine).collect();
@@ -190,8 +190,8 @@ pub(super) fn switches_by_point(sweep: &SweepResult) -> Result<Option<Figure>> {
     }))
 }
 
-/// Seconds in which processor time and switches were counted: the warm-up is among them, and so is
-/// the time after the measurement in which an open loop waits for its last replies.
+/// Seconds in which processor time and switches were counted: this includes the warm-up, and the
+/// time after the measurement in which an open loop waits for its last replies.
 fn covered(point: &Point) -> f64 {
     point.result.whole_seconds().max(1e-9)
 }

@@ -1,7 +1,7 @@
-//! Dates as a page shows them.
+//! Dates in the form shown on a page.
 
-/// The day of a time in seconds since 1970, in UTC. Empty for 0, which stands for no time, and
-/// behind the year 9999.
+/// The day of a time in seconds since 1970, in UTC. Empty for 0, which means no time, and after the
+/// year 9999.
 pub(super) fn day(seconds: u64) -> String {
     let mut days = seconds / 86_400;
     let years = if seconds == 0 { 0..0 } else { 1970..10_000_u64 };

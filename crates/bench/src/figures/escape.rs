@@ -1,6 +1,6 @@
 //! Text in a page or a picture.
 
-/// Text that a browser shows as it is.
+/// Text that a browser shows unchanged.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,5 +1,4 @@
-//! The names of a chart's series, in rows above the plot: there they hide no line, however the
-//! lines run.
+//! The names of a chart's series, in rows above the plot, where they hide no line.
 
 use anyhow::Result;
 use plotters::coord::Shift;
@@ -16,35 +15,35 @@ pub(super) enum Mark {
     Line,
 }
 
-/// Names, placed.
+/// Placed names.
 #[derive(Debug)]
 pub(super) struct Legend {
     mark: Mark,
-    /// Each with the place of its series, which decides the colour.
+    /// Each with the index of its series, which decides the colour.
     rows: Vec<Vec<(usize, String)>>,
 }
 
-/// Letters of the longest name that is shown whole.
+/// Letters of the longest name shown whole.
 const LETTERS_MAX: usize = 42;
 
-/// Height of a row of names, and space above and below all of them.
+/// Height of a row of names, and the space above and below all of them.
 const ROW: i32 = 22;
 const SPACE: i32 = 8;
 
-/// Where the first name of a row begins, and where none reaches beyond.
+/// The left edge of the first name in a row, and the right limit of all names.
 const LEFT: i32 = 16;
 
-/// What a letter takes: no common font's letters are wider on average.
+/// Width of a letter: no common font's letters are wider on average.
 const LETTER: i32 = 8;
 
-/// The mark, what is between it and its name, and between that and the next mark.
+/// Widths of the mark, of the gap to its name, and of the gap to the next mark.
 const MARK: i32 = 18;
 const GAP: i32 = 6;
 const APART: i32 = 16;
 
 impl Legend {
-    /// Of the series of these names, in their order, in a chart so wide; a name that is `None` is
-    /// left out.
+    /// A legend of the series with these names, in order, for a chart of this width; a `None` name
+    /// is left out.
     pub(super) fn new<'a>(
         names: impl IntoIterator<Item = Option<&'a str>>,
         mark: Mark,
@@ -109,7 +108,7 @@ fn wide(name: &str) -> i32 {
     MARK + GAP + letters * LETTER
 }
 
-/// A name as it is shown: the end of one that is too long, since that is where names differ.
+/// The shown form of a name: the end of one that is too long, because names differ there.
 fn shown(name: &str) -> String {
     let letters = name.chars().count();
     if letters <= LETTERS_MAX {

@@ -1,4 +1,4 @@
-//! Searches and scores as pictures: the most that each server serves within a bound; and a study's
+//! Searches and scores as pictures: the maximum of each server within a bound; and a study's
 //! summary.
 
 use anyhow::Result;
@@ -10,12 +10,12 @@ use crate::score::{Maxima, Score, Weights};
 use crate::search::Found;
 use crate::sweep::Over;
 
-/// A result of `holdall bench search`, as far as it is drawn.
+/// The drawn part of a result of `holdall bench search`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SearchFile {
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// Its beginning, in seconds since 1970; 0 in results of before it was kept.
+    /// Its start, in seconds since 1970; 0 in older results, which lack it.
     #[serde(default)]
     pub started: u64,
     /// The machine it ran on.
@@ -26,12 +26,12 @@ pub struct SearchFile {
     pub found: Found,
 }
 
-/// A result of `holdall bench score`, as far as it is drawn.
+/// The drawn part of a result of `holdall bench score`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ScoreFile {
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// Its beginning, in seconds since 1970; 0 in results of before it was kept.
+    /// Its start, in seconds since 1970; 0 in older results, which lack it.
     #[serde(default)]
     pub started: u64,
     /// The machine it ran on.
@@ -46,7 +46,7 @@ pub struct ScoreFile {
     pub score: Score,
 }
 
-/// The points of a search: what was answered, and how late.
+/// The points of a search: the answered rate, and its latency.
 pub(super) fn of_search(search: &SearchFile) -> Result<Vec<Figure>> {
     let mut points: Vec<(f64, f64, f64)> = search
         .found

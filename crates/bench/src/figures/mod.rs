@@ -1,5 +1,5 @@
-//! Results as pictures: one HTML page that needs nothing else, with the figures of the study that
-//! the results allow.
+//! Results as pictures: one self-contained HTML page, with the figures of the study that the
+//! results allow.
 //!
 //! Source of the figures: "Memcached vs Redis: Benchmarking In-memory Object Caches", figures 1 to
 //! 7.
@@ -32,10 +32,10 @@ pub use axis::Unit;
 pub use page::{page_of, page_of_figures};
 pub use table::Table;
 
-/// A picture and what is said below it.
+/// A picture and the text below it.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// A caption that says what it shows.
+    /// A caption that describes it.
     pub title: String,
     /// One or two sentences.
     pub caption: String,
@@ -65,7 +65,7 @@ impl Drawable {
     ///
     /// # Errors
     ///
-    /// When it is no result that can be drawn.
+    /// When it is not a drawable result.
     pub fn read(json: &str) -> Result<Self> {
         let value: serde_json::Value =
             serde_json::from_str(json).context("this is no JSON, or it was cut short")?;
@@ -153,7 +153,7 @@ fn of_run(run: &RunResult) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Miss-ratio curves: by the memory that each server was given, and by what it took.
+/// Miss-ratio curves: by the memory given to each server, and by the memory that it used.
 fn of_hitrate(hitrate: &HitrateResult) -> Result<Vec<Figure>> {
     let workload = hitrate.workload.source.describe();
     let by_flag = miss_ratios(hitrate, "MB of memory", |point| f64::from(point.memory_mb))?;

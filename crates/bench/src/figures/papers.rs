@@ -1,4 +1,4 @@
-//! The figures of the papers: each with our charts, and the paper's numbers beside ours.
+//! The figures of the papers: each with our charts, and the paper's numbers next to ours.
 //!
 //! Sources: "Memcached vs Redis: Benchmarking In-memory Object Caches", section 5, figures 1 to 7;
 //! Intel, *Configuration and Deployment Guide For Memcached*, appendix B.
@@ -12,18 +12,18 @@ use super::{Drawable, Figure, Table, Unit, chart, cpu};
 use crate::study::Study;
 use crate::sweep::{Over, Point, SweepResult};
 
-/// A figure of a paper, as these results draw it.
+/// A figure of a paper, drawn from these results.
 #[derive(Clone, Debug)]
 pub struct Original {
-    /// Its place in the page.
+    /// Its anchor in the page.
     pub id: &'static str,
     /// Its title.
     pub title: String,
-    /// The paper's numbers beside ours.
+    /// The paper's numbers next to ours.
     pub table: Table,
     /// Our charts.
     pub figures: Vec<Figure>,
-    /// The variable whose sweeps are drawn here.
+    /// The variable of the sweeps drawn here.
     pub over: Option<Over>,
 }
 
@@ -48,7 +48,7 @@ const BY_VARIABLE: [(Along, Measure); 3] = [
 
 const BY_RATE: [(Along, Measure); 2] = [(Along::Rate, Measure::Mean), (Along::Rate, Measure::P99)];
 
-/// A row: its name, the paper's number, and how ours is found.
+/// A row: its name, the paper's number, and the function for ours.
 type Row = (&'static str, &'static str, fn(&SweepResult) -> String);
 
 fn pavlik(results: &[(String, Drawable)]) -> Result<Vec<Original>> {
@@ -168,8 +168,8 @@ fn original(
     Original { id, title: title.to_owned(), table, figures, over }
 }
 
-/// The point with the most requests a second of those that are free of doubts; where there is none,
-/// of all that may be drawn, and then it is marked as doubtful.
+/// The point with the most requests per second among those without doubts; if there is none, among
+/// all that may be drawn, and then it is marked as doubtful.
 fn highest(sweep: &SweepResult, keeps: impl Fn(&Point) -> bool) -> Option<(&Point, &'static str)> {
     let most = |is_doubtful: bool| {
         let points = sweep
@@ -235,8 +235,8 @@ fn system_change(sweep: &SweepResult) -> String {
     ends.map_or_else(|| "not known".to_owned(), words)
 }
 
-/// Appendix B of the guide: thousands of gets a second under the bound of random keys and of the
-/// hot key, and watts.
+/// Appendix B of the guide: thousands of gets per second under the bound for random keys and for
+/// the hot key, and watts.
 pub(crate) const PLATFORMS: [(&str, f64, f64, f64); 4] = [
     ("S1260", 77.0, 44.0, 20.0),
     ("C2750", 620.0, 460.0, 30.0),
@@ -244,7 +244,7 @@ pub(crate) const PLATFORMS: [(&str, f64, f64, f64); 4] = [
     ("2x E5-2697v2", 4160.0, 2640.0, 300.0),
 ];
 
-/// The guide's bars of platforms, with ours behind them.
+/// The guide's bars of platforms, followed by ours.
 fn platforms(results: &[(String, Drawable)]) -> Result<Option<Original>> {
     let scores: Vec<(&str, &ScoreFile)> = results
         .iter()

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{Figure, Table, chart};
 use crate::stages::{Stage, StagesResult, Times};
 
-/// A bar of all requests and one of the slowest, each parted by stages.
+/// A bar of all requests and one of the slowest, each divided into stages.
 pub(super) fn of_stages(result: &StagesResult) -> Result<Vec<Figure>> {
     let parts = |pick: fn(&Times) -> f64| -> Vec<(&str, f64)> {
         result.stages.iter().map(|stage| (stage.name.as_str(), pick(&stage.times))).collect()

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use anyhow::anyhow;
 use plotters::style::RGBColor;
 
-/// Colours that colour-blind readers tell apart (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -15,7 +15,7 @@ pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 
-/// Letters of labels and names, in points as plotters counts them: 1.24 of them are a pixel.
+/// Size of labels and names, in points as plotters counts them: 1.24 of them are a pixel.
 pub(super) const LETTERS: i32 = 18;
 
 /// The family of all letters.

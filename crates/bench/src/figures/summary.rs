@@ -1,5 +1,5 @@
-//! The first lines of a report: who was first, by how much, under which bound, how sure that is;
-//! and what was measured where.
+//! The first lines of a report: the best server, its margin, the bound, the certainty; and the
+//! conditions of the measurement.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use generator::spec::{Pace, Spec};
 /// The bound of sweeps: the study's, a 99th percentile below a millisecond.
 const BOUND_US: f64 = 1000.0;
 
-/// What a reader should know first.
+/// The facts that a reader should know first.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    /// One sentence or two for each question that the results answer.
+    /// One or two sentences for each question that the results answer.
     pub claims: Vec<String>,
     /// Names and values: machine, date, loop, hits, servers.
     pub facts: Vec<(&'static str, String)>,
@@ -33,13 +33,13 @@ pub(super) struct Summary {
 struct Entry<'a> {
     name: &'a str,
     value: f64,
-    /// The least and the greatest of repeats.
+    /// The minimum and the maximum of repeats.
     range: Option<(f64, f64)>,
-    /// Where it was reached.
+    /// The point at which it was reached.
     at: String,
 }
 
-/// Of results with their names.
+/// The summary of named results.
 pub(super) fn of(results: &[(String, Drawable)]) -> Summary {
     let mut claims = of_sweeps(results);
     claims.extend(of_searches(results));
@@ -135,8 +135,7 @@ fn of_sweep(over: Over, pinned: bool, sweeps: &[(&str, &SweepResult)]) -> String
     claim
 }
 
-/// The first and, for each of the others, by how much; and how sure the first place is.
-/// The differences of the sweeps' loads, at points that they have in common.
+/// The differences of the sweeps' loads, at their common points.
 fn differing(sweeps: &[(&str, &SweepResult)]) -> Option<String> {
     let ((_, first), others) = sweeps.split_first()?;
     let mut found: Vec<String> = Vec::new();
@@ -237,7 +236,7 @@ fn of_run(name: &str, run: &RunResult) -> String {
     )
 }
 
-/// The least that was missed at the middle of the sizes.
+/// The lowest miss ratio at the middle size.
 fn of_hitrate(hitrate: &HitrateResult) -> Option<String> {
     let (bound, servers) = hitrate.curves.split_first()?;
     let middle = bound.points.len() / 2;
@@ -259,7 +258,7 @@ fn of_hitrate(hitrate: &HitrateResult) -> Option<String> {
     ))
 }
 
-/// A bound in units that people read: older results have microseconds throughout.
+/// A bound in readable units: older results always have microseconds.
 fn readable(sla: &str) -> String {
     sla.parse::<crate::sla::Sla>().map_or_else(|_| sla.to_owned(), |sla| sla.to_string())
 }
@@ -274,7 +273,7 @@ fn pace(spec: &Spec) -> String {
     }
 }
 
-/// Every different value once, in the order of the results.
+/// Every distinct value once, in the order of the results.
 #[derive(Default)]
 struct Distinct(Vec<String>);
 

@@ -1,4 +1,4 @@
-//! Charts of sweeps: one alone, or one measure of several servers side by side.
+//! Charts of sweeps: one sweep, or one measure of several servers side by side.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -14,7 +14,7 @@ pub(super) type Named<'a> = [(String, &'a SweepResult)];
 /// A measure of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
-    /// Requests answered a second.
+    /// Requests answered per second.
     Rate,
     /// Mean latency.
     Mean,
@@ -25,9 +25,9 @@ pub(super) enum Measure {
 /// The horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Along {
-    /// What the sweep changes.
+    /// The variable of the sweep.
     Variable,
-    /// Requests answered a second.
+    /// Requests answered per second.
     Rate,
 }
 
@@ -57,7 +57,7 @@ impl Measure {
     }
 }
 
-/// The points of a sweep that may be drawn, with their ranges and doubts.
+/// The drawable points of a sweep, with their ranges and doubts.
 fn dots(sweep: &SweepResult, along: Along, measure: Measure) -> Vec<Dot> {
     let pick = measure.pick();
     let dot = |point: &Point| Dot {
@@ -117,7 +117,7 @@ pub(super) fn panel(
     })
 }
 
-/// The name of the server whose sweep it is: a study names its files by server and variable.
+/// The name of the server of this sweep: a study names its files by server and variable.
 pub(super) fn server_of<'a>(name: &'a str, sweep: &SweepResult) -> &'a str {
     let over = sweep.over.to_possible_value();
     let what =

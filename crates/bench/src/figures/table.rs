@@ -1,6 +1,6 @@
 //! A table of a page.
 
-/// A table: names of columns, and rows of as many texts.
+/// A table: column names, and rows with as many texts.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// Names of columns.

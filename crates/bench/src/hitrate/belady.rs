@@ -1,14 +1,14 @@
-//! The least that any cache of a given size can miss: Belady's bound, computed from the whole
-//! trace.
+//! The minimum number of misses of any cache of a given size: Belady's bound, computed from the
+//! whole trace.
 //!
-//! A request is kept only if its key is asked for again before it is overwritten or removed, and
-//! what is used furthest in the future goes first. For objects of one size this is the optimum
-//! (Belady 1966, with bypassing); for objects of several sizes the optimum is NP-hard, and evicting
-//! by distance alone comes near it, so it is an approximation there. Keys and values count, nothing
-//! else: a server's headers, index and fragmentation are part of what it loses to the bound.
+//! A request is kept only if its key is requested again before it is overwritten or removed, and
+//! the item with the most distant next use is evicted first. For objects of one size, this is the
+//! optimum (Belady 1966, with bypassing); for objects of several sizes, the optimum is NP-hard, and
+//! evicting only by distance comes close, so the bound is an approximation there. Only keys and
+//! values count: a server's headers, index and fragmentation are part of its loss to the bound.
 //!
-//! The trace is spooled to a file of 16 bytes a request, which is walked backwards to learn each
-//! next use. In memory are one number for each distinct key, and what the simulated caches hold.
+//! The trace is spooled to a file of 16 bytes per request, which is read backwards to find each
+//! next use. Memory holds a number per distinct key, and the simulated caches' contents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -30,11 +30,11 @@ use super::{Counts, Footprint};
 pub struct Spool {
     file: BufWriter<File>,
     requests: u64,
-    /// Set from outside to end the work.
+    /// Set from outside to stop the work.
     stop: Arc<AtomicBool>,
 }
 
-/// A spooled trace whose next uses are known.
+/// A spooled trace with known next uses.
 #[derive(Debug)]
 pub struct Known {
     file: File,
@@ -47,22 +47,22 @@ pub struct Known {
 /// Bytes of a spooled request.
 const RECORD: usize = 16;
 
-/// Records read or written together.
+/// Records per read or write.
 const BLOCK: usize = 64 * 1024;
 
-/// What no server takes is not kept here either.
+/// Items that no server accepts are not kept here either.
 const TOO_LONG: u32 = u32::MAX;
 
-/// The key is not asked for again before it is overwritten or removed.
+/// The key is not requested again before it is overwritten or removed.
 const NEVER: u64 = u64::MAX;
 
 impl Spool {
-    /// An empty one, in a file of the folder for temporary files that has no name. Once `stop` is
-    /// true, what takes long ends with an error.
+    /// An empty spool, in an unnamed file of the folder for temporary files. Once `stop` is true,
+    /// long operations end with an error.
     ///
     /// # Errors
     ///
-    /// When the file cannot be made.
+    /// When the file cannot be created.
     pub fn new(stop: Arc<AtomicBool>) -> Result<Self> {
         let folder = std::env::temp_dir();
         let file = tempfile::tempfile_in(&folder)
@@ -94,7 +94,7 @@ impl Spool {
         self.file.write_all(&record).context("the trace could not be spooled")
     }
 
-    /// Learns the next use of each request, walking backwards.
+    /// Finds the next use of each request, walking backwards.
     ///
     /// # Errors
     ///
@@ -129,8 +129,8 @@ impl Spool {
 }
 
 impl Known {
-    /// The counts of caches of these numbers of bytes that evict by distance alone, after the first
-    /// `warm_up` requests. Each item takes `overhead` bytes beside key and value.
+    /// The counts of caches of these sizes in bytes that evict only by distance, after the first
+    /// `warm_up` requests. Each item takes `overhead` bytes in addition to key and value.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Known {
         self.counts_of(capacities, overhead, warm_up, Optimal::new)
     }
 
-    /// The same of caches that evict by distance and bytes.
+    /// The same for caches that evict by distance and bytes.
     ///
     /// # Errors
     ///
@@ -190,7 +190,7 @@ impl Known {
     }
 }
 
-/// Relaxed: a flag that is seen late costs a block.
+/// Relaxed: a late observation of the flag costs a block.
 fn go_on(stop: &AtomicBool) -> Result<()> {
     ensure!(!stop.load(Ordering::Relaxed), "interrupted");
     Ok(())
@@ -203,8 +203,8 @@ fn parts(record: &[u8]) -> (u64, u32, u8) {
     (u64::from_le_bytes(first), bytes, record[12])
 }
 
-/// A cache that knows the future. What it holds is named by the position of its next use, which is
-/// unlike any other's, so a request is a hit if something is held under its own position.
+/// A cache that knows the future. Each item is named by the position of its next use, which is
+/// unique, so a request is a hit if an item is held under the request's position.
 #[derive(Debug)]
 struct Optimal {
     capacity: u64,
@@ -291,7 +291,7 @@ mod tests {
         known(&trace).bound(&[capacity], 0, 0).unwrap()[0].hits
     }
 
-    /// The best of all choices of what to keep, tried one by one.
+    /// The best of all choices of items to keep, tried one by one.
     fn best(trace: &[u64], held: &[u64], capacity: usize) -> u64 {
         let Some((first, rest)) = trace.split_first() else { return 0 };
         let mut all = held.to_vec();
@@ -336,10 +336,10 @@ mod tests {
         // The set makes the second get a hit; the delete makes the third a miss.
         let counts = one(&[(1, 5, Set), (1, 5, Get), (1, 0, Delete), (1, 5, Get)]);
         assert_eq!((counts.gets, counts.hits), (2, 1));
-        // A value that is overwritten before it is read need not be kept: 2 fits beside nothing.
+        // A value overwritten before it is read need not be kept: 2 fits next to nothing.
         let counts = one(&[(1, 8, Get), (2, 8, Get), (1, 8, Set), (2, 8, Get), (1, 8, Get)]);
         assert_eq!((counts.gets, counts.hits), (4, 1));
-        // What does not fit at all is never kept.
+        // An item that does not fit at all is never kept.
         assert_eq!(one(&[(1, 11, Get), (1, 11, Get)]).hits, 0);
     }
 
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn with_sizes_objects_of_one_size_hit_what_the_optimum_hits() {
         let mut rng = SmallRng::seed_from_u64(5);
-        // As many as a sample, so that all are looked at.
+        // As many as a sample, so that all are examined.
         let trace: Vec<_> = (0..5000).map(|_| (rng.random_range(0..90), 1, Action::Get)).collect();
         let mut known = known(&trace);
         for capacity in [10, 40, 60] {

@@ -1,8 +1,8 @@
-//! Belady's rule with sizes: what takes most bytes for longest until its next use goes first.
+//! Belady's rule with sizes: evicts the item that takes most bytes for longest until its next use.
 //!
-//! For objects of several sizes no rule is known to be best, and this one comes nearer to the best
-//! than evicting by distance alone. Which object costs most changes as time passes, so each
-//! eviction looks at a sample.
+//! For objects of several sizes, no rule is known to be best, and this one comes closer to the best
+//! than evicting only by distance. The costliest object changes over time, so each eviction
+//! examines a sample.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use super::Counts;
 use super::future::{Future, Met};
 
-/// Objects that an eviction looks at.
+/// Objects examined per eviction.
 const SAMPLE: usize = 64;
 
 /// A cache that knows the future, and evicts by distance times bytes.
@@ -20,7 +20,7 @@ pub(super) struct BySize {
     capacity: u64,
     used: u64,
     held: Vec<Held>,
-    /// Places in `held`, by the position of the next use.
+    /// Indexes in `held`, by the position of the next use.
     places: HashMap<u64, usize>,
     rng: SmallRng,
     counts: Counts,
@@ -59,7 +59,7 @@ impl BySize {
             0..=SAMPLE => nth % count.max(1),
             _ => self.rng.random_range(0..count),
         });
-        // The newest is looked at, too: it need not be kept.
+        // The newest is examined, too: it need not be kept.
         let costliest = sample.chain(count.checked_sub(1)).max_by_key(|at| cost(&self.held[*at]));
         if let Some(place) = costliest {
             self.remove(place);

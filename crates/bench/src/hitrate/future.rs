@@ -1,15 +1,15 @@
-//! Caches that know the future, as a walk over a spooled trace serves them.
+//! Caches that know the future, served by a walk over a spooled trace.
 
 use super::Counts;
 
-/// A request as a cache that knows the future meets it.
+/// A request seen by a cache that knows the future.
 pub(super) struct Met {
-    /// Its position. What the cache holds of this key is named by it.
+    /// Its position, which names the cache's item for this key.
     pub at: u64,
     pub is_get: bool,
     /// It is counted.
     pub counts: bool,
-    /// The position of the key's next use, and the item's bytes, if it is of use then.
+    /// The position of the key's next use, and the item's bytes, if it is useful then.
     pub keep: Option<(u64, u32)>,
 }
 

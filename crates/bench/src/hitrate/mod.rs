@@ -1,13 +1,13 @@
-//! Measures misses of a cache: traces and made-up workloads replayed look-aside (get; where it is
-//! not there, set) against real servers of several memory sizes, beside the least that any cache of
-//! the size can miss.
+//! Measures misses of a cache: replays traces and synthetic workloads look-aside (get; if it is
+//! missing, set) against real servers of several memory sizes, compared with the minimum for any
+//! cache of that size.
 //!
 //! ```text
 //!     trace file or synthetic -> requests -> replay (each server, each size) -> misses -> curves
 //!                                        \-> spool -> next uses -> Belady's bound -/
 //! ```
 //!
-//! A trace is read anew for each point, request by request, so it may be larger than memory.
+//! A trace is read again for each point, request by request, so it may be larger than memory.
 
 pub mod belady;
 mod belady_sizes;
@@ -29,16 +29,16 @@ use presets::Preset;
 use synthetic::Synthetic;
 use trace::{Format, Request, Requests};
 
-/// The schema that the file names.
+/// The schema named in the file.
 pub const SCHEMA: &str = "holdall-bench-hitrate";
 
-/// Rises when a field changes its meaning or goes.
+/// Increases when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The name of the curve that no cache can be below.
+/// The name of the curve below which no cache can be.
 pub const BOUND: &str = "Belady's bound";
 
-/// The name of the curve of the cache that knows the future and evicts by bytes, too.
+/// The name of the curve of the cache that knows the future and also evicts by bytes.
 pub const BOUND_WITH_SIZES: &str = "Belady with sizes";
 
 /// The source of requests.
@@ -58,25 +58,25 @@ pub enum Source {
     Preset(Preset),
 }
 
-/// The requests to replay, and the part of them that counts.
+/// The requests to replay, and the counted part of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// Their source.
     pub source: Source,
-    /// Requests at most; `None` for the whole trace.
+    /// Maximum number of requests; `None` for the whole trace.
     pub limit: Option<u64>,
-    /// Requests that are replayed before counting begins.
+    /// Requests replayed before counting starts.
     pub warm_up: u64,
 }
 
 /// The counts of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Gets that were counted.
+    /// Counted gets.
     pub gets: u64,
-    /// Of these, found.
+    /// Gets that hit.
     pub hits: u64,
-    /// Stores that the server refused.
+    /// Stores refused by the server.
     pub refused: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct Counts {
 pub struct Footprint {
     /// Requests.
     pub requests: u64,
-    /// Different keys.
+    /// Distinct keys.
     pub keys: u64,
     /// Bytes of their keys and (last) values.
     pub bytes: u64,
@@ -94,17 +94,17 @@ pub struct Footprint {
 /// One server at one memory size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Its `-m`, in MB; of the bound, keys and values in as many.
+    /// Its `-m`, in MB; for the bound, the size of keys and values.
     pub memory_mb: u32,
     /// The counts.
     pub counts: Counts,
-    /// Seconds that the replay took.
+    /// Seconds of the replay.
     pub seconds: f64,
-    /// Resident memory of the server after the replay, in bytes; nothing for a curve that no server
-    /// drew, and in older results.
+    /// Resident memory of the server after the replay, in bytes; none for a curve without a server,
+    /// and in older results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
-    /// The reason why the replay ended early, if it did: what was seen before is kept.
+    /// The reason why the replay ended early, if it did: the counts until then are kept.
     pub failure: Option<String>,
 }
 
@@ -113,30 +113,30 @@ pub struct Point {
 pub struct Curve {
     /// The server's name.
     pub name: String,
-    /// Its command line; nothing for the bound.
+    /// Its command line; empty for the bound.
     pub command: Vec<String>,
     /// By memory.
     pub points: Vec<Point>,
 }
 
-/// A replay as it is kept.
+/// A stored replay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HitrateResult {
     /// [`SCHEMA`].
     pub schema: String,
     /// [`SCHEMA_VERSION`].
     pub version: u32,
-    /// Its beginning, in seconds since 1970.
+    /// Its start, in seconds since 1970.
     pub started: u64,
     /// The command line, word by word.
     pub command: Vec<String>,
     /// The machine it ran on.
     pub host: Host,
-    /// The requests that were replayed.
+    /// The replayed requests.
     pub workload: Workload,
-    /// The items it asks for; of a trace that was cut short, until there.
+    /// The requested items; for a truncated trace, up to its end.
     pub footprint: Footprint,
-    /// Of each server, and of the bound.
+    /// The curves of each server, and of the bound.
     pub curves: Vec<Curve>,
     /// The reason why the trace could not be read to its end.
     pub failure: Option<String>,
@@ -152,7 +152,7 @@ impl Point {
 }
 
 impl Source {
-    /// In few words.
+    /// A short description.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -187,7 +187,7 @@ impl Workload {
 }
 
 impl Counts {
-    /// Share of the gets that missed, 0 to 1; 0 where nothing was asked for.
+    /// Share of the gets that missed, 0 to 1; 0 without gets.
     #[must_use]
     pub fn miss_ratio(&self) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "counts of one replay")]
@@ -201,7 +201,7 @@ impl HitrateResult {
     ///
     /// # Errors
     ///
-    /// When it is no JSON, or of another schema or version.
+    /// When it is not JSON, or of another schema or version.
     pub fn read(json: &str) -> Result<Self> {
         let value: serde_json::Value = serde_json::from_str(json).context("this is no JSON")?;
         ensure!(

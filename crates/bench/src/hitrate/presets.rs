@@ -1,5 +1,5 @@
-//! Loads of known kinds, by name: some reward the order of last use, some the frequency of use,
-//! some small items, some none of these.
+//! Loads of known kinds, by name: some reward recency, some frequency, some small items, some none
+//! of these.
 //!
 //! Popularity is Zipf's. A value's size is a function of its key.
 
@@ -51,15 +51,15 @@ pub enum Kind {
 pub struct Preset {
     /// Its kind.
     pub kind: Kind,
-    /// About as many keys as there are, or are asked for at one time.
+    /// About the number of keys in total, or of those requested at one time.
     pub keys: u64,
     /// Requests.
     pub requests: u64,
-    /// Decides the order.
+    /// Determines the order.
     pub seed: u64,
 }
 
-/// Gives the key of each request, by its number.
+/// Returns the key of each request, by its number.
 type NextKey = Box<dyn FnMut(u64, &mut SmallRng) -> u64>;
 
 impl Preset {
@@ -138,7 +138,7 @@ impl Preset {
         })
     }
 
-    /// In few words.
+    /// A short description.
     #[must_use]
     pub fn describe(&self) -> String {
         let kind = self.kind.to_possible_value();
@@ -156,7 +156,7 @@ fn only(mut keys: impl FnMut(&mut SmallRng) -> u64 + 'static) -> NextKey {
     Box::new(move |_, rng| keys(rng))
 }
 
-/// After each tenth of the keys, half as many that nobody asks for again.
+/// After each tenth of the keys, half as many that are not requested again.
 fn scans(keys: u64, mut popular: impl FnMut(&mut SmallRng) -> u64 + 'static) -> NextKey {
     let (every, length) = ((keys / 10).max(1), keys / 20);
     Box::new(
@@ -166,9 +166,9 @@ fn scans(keys: u64, mut popular: impl FnMut(&mut SmallRng) -> u64 + 'static) -> 
     )
 }
 
-/// Requests between two of a burst are a thousandth of the keys.
+/// Requests in a burst are a thousandth of the keys apart.
 fn bursts(keys: u64, mut popular: impl FnMut(&mut SmallRng) -> u64 + 'static) -> NextKey {
-    // When a key is asked for next, and how often after that.
+    // The time of a key's next request, and the number of further ones.
     let mut due = VecDeque::<(u64, u64, u32)>::new();
     let (apart, mut fresh) = ((keys / 1000).max(1), keys);
     Box::new(move |at, rng| {
@@ -192,9 +192,9 @@ fn web_bytes(key: u64) -> u32 {
     fits(whole(20.0 * (8192f64 / 20.0).powf(at)))
 }
 
-/// From a second to a day, as many below any time as above its double.
+/// From a second to a day, log-uniformly.
 fn lifetime_secs(key: u64) -> u32 {
-    // Not the draw of sizes.
+    // This draw is independent of that of sizes.
     fits(whole(86_400f64.powf(uniform_of(!key))).max(1))
 }
 
@@ -258,7 +258,7 @@ mod tests {
             "each key has its own"
         );
         assert!(of.values().all(|secs| (1..=86_400).contains(secs)));
-        // The root of a day's seconds.
+        // The square root of a day's seconds.
         let short = of.values().filter(|secs| **secs < 294).count();
         assert!(short * 10 > of.len() * 4 && short * 10 < of.len() * 6, "{short} of {}", of.len());
     }

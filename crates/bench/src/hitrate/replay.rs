@@ -1,12 +1,12 @@
-//! A replay against one server, over one connection: gets are sent many at a time, then what was
-//! missed is stored.
+//! A replay against one server over one connection: gets are sent in groups, then the missed items
+//! are stored.
 //!
-//! A key stands in a group of requests once, so its next get finds what the last one stored. Within
-//! a group, the stores come after all gets: up to [`GROUP`] requests may see each other in another
-//! order than that of the trace.
+//! A key occurs once in a group of requests, so its next get finds the item stored by the last one.
+//! Within a group, the stores come after all gets: up to [`GROUP`] requests may be reordered
+//! compared with the trace.
 //!
-//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is
-//! for display.
+//! Relaxed is enough for `Progress`: a stop that is seen late costs a moment, and `answered` is for
+//! display.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,17 +23,17 @@ use generator::sizes::VALUE_BYTES_MAX;
 use generator::spec::Protocol;
 use generator::wire::{self, Op, Piece};
 
-/// Requests of a group, at most.
+/// Maximum number of requests in a group.
 pub const GROUP: usize = 64;
 
-/// A server that says nothing for so long is dead.
+/// A server without a reply for this time counts as dead.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes of the longest key of memcached.
 const KEY_BYTES_MAX: u16 = 250;
 
-/// Replays `workload` against the server at `address`. What was seen until a failure is kept in the
-/// point, beside it.
+/// Replays `workload` against the server at `address`. After a failure, the point has the failure
+/// and the counts until then.
 #[must_use]
 pub fn replay(
     address: SocketAddr,
@@ -89,7 +89,7 @@ fn all(
     flush(&mut group, &mut at, counts)
 }
 
-/// A connection, with what was received of it and not read yet.
+/// A connection, with its received and unread bytes.
 struct Asker {
     stream: TcpStream,
     protocol: Protocol,
@@ -110,7 +110,7 @@ impl Asker {
         Ok(Self { stream, protocol, out: Vec::new(), input: Vec::new(), at: 0, value })
     }
 
-    /// Asks for a group of different keys and stores what was missed; the first `uncounted` are not
+    /// Requests a group of distinct keys and stores the missed ones; the first `uncounted` are not
     /// counted.
     fn group(&mut self, group: &[Request], uncounted: usize, counts: &mut Counts) -> Result<()> {
         for request in group {
@@ -178,7 +178,7 @@ impl Asker {
         }
     }
 
-    /// Begins a request in the connection's language.
+    /// Appends a request in the connection's protocol.
     fn write(&mut self, request: &Request, before: &[u8], after: &[u8], redis: &[u8]) {
         if !is_kept(request) {
             return;
@@ -277,7 +277,7 @@ impl Asker {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     bail!("no reply for {} seconds", PATIENCE.as_secs())
                 }
-                // A process that was stopped and goes on is interrupted, too.
+                // A stopped and continued process is interrupted, too.
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error).context("receiving"),
             }
@@ -293,7 +293,7 @@ enum Heard {
     Refused(String),
 }
 
-/// Larger values than a server takes are never asked for: they are misses everywhere, as for the
+/// Values larger than a server accepts are never requested: they are misses everywhere, as for the
 /// bound.
 #[must_use]
 pub fn is_kept(request: &Request) -> bool {

@@ -1,4 +1,4 @@
-//! The servers that can be compared, by name: what is installed is found, what is not is said.
+//! The servers that can be compared, by name: finds installed ones and reports missing ones.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,16 @@ use anyhow::{Context, Result, bail};
 use crate::process::{Launch, Server};
 use generator::spec::Protocol;
 
-/// A server and the language that it is spoken to in.
+/// A server and its protocol.
 #[derive(Clone, Debug)]
 pub struct Contender {
     /// Its command.
     pub server: Server,
-    /// Its language.
+    /// Its protocol.
     pub protocol: Protocol,
 }
 
-/// Names of the servers that are known, in the order of reports.
+/// Names of the known servers, in the order of reports.
 pub const KNOWN: [&str; 8] = [
     "holdall",
     "holdall-bag",
@@ -28,8 +28,8 @@ pub const KNOWN: [&str; 8] = [
     "valkey-lfu",
 ];
 
-/// The server of this name, where it is installed; `own` is this program. In its command, `{port}`,
-/// `{memory}`, `{threads}` and, where it knows the like, `{group}` are to be replaced.
+/// The server of this name, if it is installed; `own` is this program. In its command, `{port}`,
+/// `{memory}`, `{threads}` and, if it has such a setting, `{group}` are placeholders.
 fn known(name: &str, own: &Path) -> Option<Contender> {
     let own = own.display().to_string();
     let holdall = [&own, "serve", "-l", "127.0.0.1", "-p", "{port}", "-U", "0", "-m", "{memory}"];
@@ -37,8 +37,8 @@ fn known(name: &str, own: &Path) -> Option<Contender> {
         base.iter().chain(more).map(|word| (*word).to_owned()).collect()
     };
     let memcached = ["memcached", "-l", "127.0.0.1", "-p", "{port}", "-U", "0", "-m", "{memory}"];
-    // Nothing is saved to disk, and what a client asks to be saved does not land in the working
-    // folder.
+    // Nothing is saved to disk automatically, and a save requested by a client does not go into the
+    // working folder.
     let folder = std::env::temp_dir().display().to_string();
     let redis = |program: &str| {
         let policy = if name.ends_with("-lfu") { "allkeys-lfu" } else { "allkeys-lru" };
@@ -47,7 +47,7 @@ fn known(name: &str, own: &Path) -> Option<Contender> {
         let more = ["--io-threads", "{threads}", "--dir", &folder];
         with(&listen, &[&keep[..], &more].concat())
     };
-    // memcached and holdall give up root unless told to keep it.
+    // memcached and holdall drop root privileges unless a flag keeps them.
     let workers = ["-t", "{threads}", "-R", "{group}", "-u", "root"];
     let (words, protocol) = match name {
         "holdall" => (with(&holdall, &workers), Protocol::Text),
@@ -65,11 +65,11 @@ fn known(name: &str, own: &Path) -> Option<Contender> {
     is_there.then_some(Contender { server, protocol })
 }
 
-/// The servers of these names, or all that are installed.
+/// The servers of these names, or all installed ones.
 ///
 /// # Errors
 ///
-/// When one that was asked for is unknown or not installed, or none is.
+/// When a requested one is unknown or not installed, or none is installed.
 pub fn find(names: Option<&[String]>, own: &Path, threads: usize) -> Result<Vec<Contender>> {
     let ready = |contender: Contender| Contender {
         server: with_threads(&contender.server, threads, GROUP),
@@ -78,12 +78,12 @@ pub fn find(names: Option<&[String]>, own: &Path, threads: usize) -> Result<Vec<
     Ok(templates(names, own)?.into_iter().map(ready).collect())
 }
 
-/// Finds the contenders that are installed, or those of `names`. Their commands still have the
-/// placeholders `{threads}` and `{group}`.
+/// Finds the installed contenders, or those of `names`. Their commands still have the placeholders
+/// `{threads}` and `{group}`.
 ///
 /// # Errors
 ///
-/// When one that was asked for is unknown or not installed.
+/// When a requested one is unknown or not installed.
 pub fn templates(names: Option<&[String]>, own: &Path) -> Result<Vec<Contender>> {
     let Some(names) = names else {
         return Ok(KNOWN.iter().filter_map(|name| known(name, own)).collect());
@@ -99,8 +99,8 @@ pub fn templates(names: Option<&[String]>, own: &Path) -> Result<Vec<Contender>>
     Ok(found)
 }
 
-/// The server with this number of threads, and `group` requests of a connection before it turns
-/// to the next.
+/// The server with this number of threads, and `group` requests of a connection before it turns to
+/// the next.
 #[must_use]
 pub fn with_threads(server: &Server, threads: usize, group: usize) -> Server {
     let (threads, group) = (threads.to_string(), group.to_string());
@@ -116,12 +116,12 @@ pub fn with_threads(server: &Server, threads: usize, group: usize) -> Server {
     Server { name: server.name.clone(), launch }
 }
 
-/// This program, by the name by which it was called where `PATH` leads there: so that command lines
-/// in reports are those that a reader types.
+/// This program by the name by which it was called, if `PATH` leads to it: command lines in reports
+/// are then those that a reader types.
 ///
 /// # Errors
 ///
-/// When the system does not tell the program's file.
+/// When the system does not report the program's file.
 pub fn own_program() -> Result<PathBuf> {
     let own = std::env::current_exe().context("this program's own file")?;
     let called = PathBuf::from(std::env::args_os().next().unwrap_or_default());

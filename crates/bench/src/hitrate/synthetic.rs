@@ -1,5 +1,5 @@
-//! Made-up workloads: keys by a pattern, values by a distribution, and scans of keys that nobody
-//! asks for again.
+//! Synthetic workloads: keys by a pattern, values by a distribution, and scans of keys that are not
+//! requested again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ use generator::sizes::{KeySize, ValueSize, uniform_of};
 /// The workload to draw.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Synthetic {
-    /// Number of keys, scans' aside.
+    /// Number of keys, without those of scans.
     pub keys: u64,
     /// The pattern of keys.
     pub pattern: Pattern,
@@ -31,11 +31,11 @@ pub struct Synthetic {
     pub scan: Option<Scan>,
     /// Requests.
     pub requests: u64,
-    /// Decides the order.
+    /// Determines the order.
     pub seed: u64,
 }
 
-/// After each `every` requests, `length` new keys are asked for once, one after the other.
+/// After each `every` requests, `length` new keys are requested once, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// Requests between scans.
@@ -44,7 +44,7 @@ pub struct Scan {
     pub length: u64,
 }
 
-/// The length of a key that has none of its own: sixteen digits.
+/// The default length of a key: sixteen digits.
 const KEY_BYTES: u16 = super::trace::KEY_BYTES;
 
 impl Synthetic {
@@ -52,7 +52,7 @@ impl Synthetic {
     ///
     /// # Errors
     ///
-    /// When the pattern's parameter is none that its distribution has.
+    /// When the pattern's parameter is invalid for its distribution.
     pub fn requests(&self) -> Result<impl Iterator<Item = Request> + use<>> {
         let mut keys = Keys::new(self.pattern, self.keys, 0)?;
         let mut rng = SmallRng::seed_from_u64(self.seed);
@@ -79,7 +79,7 @@ impl Synthetic {
         Request { id, key_bytes, value_bytes, lifetime_secs: 0, action: Action::Get }
     }
 
-    /// In few words.
+    /// A short description.
     #[must_use]
     pub fn describe(&self) -> String {
         let scan = self.scan.map(|scan| format!(", scans {scan}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Requests of a trace file, one after the other: nothing of the file is kept, however long it is.
+//! Requests of a trace file, one after the other: memory holds nothing of the file.
 //!
 //! * `oracle` (libCacheSim's oracleGeneral): a request is 24 bytes, little endian: `u32` second,
 //!   `u64` object, `u32` bytes, `i64` next access.
@@ -7,7 +7,7 @@
 //! * `csv`: a request is a line `key,bytes`, or `second,key,bytes`, or columns named by a first
 //!   line.
 //!
-//! A file that ends within a request was cut short, and is an error after its last whole request.
+//! A file that ends within a request is truncated, which is an error after its last whole request.
 
 use std::fs::File;
 use std::hash::Hasher;
@@ -21,13 +21,13 @@ use serde::{Deserialize, Serialize};
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The object; a key that is no number is hashed.
+    /// The object; a non-numeric key is hashed.
     pub id: u64,
     /// Bytes of its key.
     pub key_bytes: u16,
     /// Bytes of its value.
     pub value_bytes: u32,
-    /// Seconds for which it is stored; 0: for ever.
+    /// Seconds for which it is stored; 0 for no expiration.
     pub lifetime_secs: u32,
     /// The action.
     pub action: Action,
@@ -36,7 +36,7 @@ pub struct Request {
 /// The action of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Fetch it, and store it where it is not there: look-aside.
+    /// Fetch it, and store it if it is missing: look-aside.
     Get,
     /// Store it.
     Set,
@@ -56,23 +56,23 @@ pub enum Format {
     Twitter,
 }
 
-/// The requests of a trace, in order; after an error there are no more.
+/// The requests of a trace, in order; after an error, there are no more.
 pub type Requests = Box<dyn Iterator<Item = Result<Request>>>;
 
 /// Bytes of a request in the oracleGeneral format.
 pub(super) const ORACLE_BYTES: usize = 24;
 
-/// Bytes of keys that have none in the trace: sixteen digits.
+/// Bytes of keys without a length in the trace: sixteen digits.
 pub const KEY_BYTES: u16 = 16;
 
-/// Bytes at a file's beginning that tell text from a binary format.
+/// Bytes at a file's start that distinguish text from a binary format.
 const TEXT_BYTES: usize = 4096;
 
-/// Longer lines are no trace.
+/// Longer lines do not belong to a trace.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 impl Format {
-    /// By the file's name: what holds "oracle" is binary, all else lines.
+    /// The format by the file's name: binary if it contains "oracle", otherwise lines.
     #[must_use]
     pub fn of_name(path: &Path) -> Self {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
@@ -88,7 +88,7 @@ impl Format {
 ///
 /// # Errors
 ///
-/// When it cannot be opened, is empty or compressed, or is text where the format is binary.
+/// When it cannot be opened, is empty or compressed, or is text although the format is binary.
 pub fn open(path: &Path, format: Format) -> Result<Requests> {
     let named = || path.display().to_string();
     let file = File::open(path).with_context(named)?;
@@ -159,14 +159,14 @@ impl Iterator for Oracle {
     }
 }
 
-/// Where a line says what, by the column's number.
+/// The fields of a line, by column number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Columns {
     key: usize,
     key_bytes: Option<usize>,
     value_bytes: usize,
     action: Option<usize>,
-    /// Columns of a whole line, at least.
+    /// Minimum number of columns of a whole line.
     count: usize,
 }
 
@@ -174,8 +174,8 @@ impl Columns {
     const TWITTER: Self =
         Self { key: 1, key_bytes: Some(2), value_bytes: 3, action: Some(5), count: 7 };
 
-    /// By the first line; one that names columns is taken away. The second number counts the lines
-    /// that were taken.
+    /// The columns by the first line, which is consumed if it names columns. The second number
+    /// counts the consumed lines.
     fn of_csv(reader: &mut BufReader<File>) -> Result<(Self, u64)> {
         let head = reader.fill_buf()?;
         let end = head.iter().position(|byte| *byte == b'\n').unwrap_or(head.len());
@@ -214,12 +214,12 @@ struct Lines {
     reader: BufReader<File>,
     columns: Columns,
     line: Vec<u8>,
-    /// The number of the line in the file, from 1 on.
+    /// The number of the line in the file, from 1.
     number: u64,
 }
 
 impl Lines {
-    /// The lines behind the first `taken` ones of the file.
+    /// The lines after the first `taken` ones of the file.
     fn new(reader: BufReader<File>, columns: Columns, taken: u64) -> Self {
         Self { reader, columns, line: Vec::new(), number: taken }
     }
@@ -231,7 +231,7 @@ impl Lines {
         if fields.len() < columns.count {
             bail!("{} columns where {} are expected: {line:?}", fields.len(), columns.count);
         }
-        // A key of Twitter's may hold commas; what follows it is counted from the end.
+        // A key of Twitter's may contain commas; the columns after it are counted from the end.
         let more = if *columns == Columns::TWITTER { fields.len() - columns.count } else { 0 };
         let number = |column: usize| {
             let field = fields[column + more];
@@ -277,8 +277,8 @@ impl Iterator for Lines {
             }
             let is_whole = self.line.ends_with(b"\n");
             let parsed = self.parse().with_context(|| format!("line {}", self.number));
-            // The last line may lack its end, but a cut within a number cannot be told from a
-            // shorter number.
+            // The last line may lack its end, but a cut within a number cannot be distinguished
+            // from a shorter number.
             return Some(if is_whole {
                 parsed
             } else {
@@ -291,7 +291,7 @@ impl Iterator for Lines {
     }
 }
 
-/// A number is its own name; other keys are hashed to 64 bits.
+/// A number is its own id; other keys are hashed to 64 bits.
 fn id_of(key: &str) -> u64 {
     key.parse().unwrap_or_else(|_| {
         let mut hasher = std::hash::DefaultHasher::new();

@@ -8,23 +8,23 @@ use generator::parse_error::ParseError;
 /// The first fault of a command line.
 #[derive(Debug, thiserror::Error)]
 pub enum FlagError {
-    /// No flag is called so.
+    /// There is no flag of this name.
     #[error("unknown flag \"{0}\"")]
     Unknown(String),
-    /// No flag is called so, and one differs little.
+    /// There is no flag of this name, but one with a similar name.
     #[error("unknown flag \"{0}\"; did you mean --{1}?")]
     Misspelt(String, &'static str),
-    /// Several flags begin so.
+    /// Several flags start like this.
     #[error("\"--{flag}\" may be --{one}, --{other} or more")]
     Ambiguous {
-        /// The beginning.
+        /// The prefix.
         flag: String,
-        /// A flag that begins so.
+        /// A flag with this prefix.
         one: &'static str,
         /// Another one.
         other: &'static str,
     },
-    /// A word stands where a flag is wanted.
+    /// There is a word in place of a flag.
     #[error("{0:?} is no flag")]
     NotAFlag(String),
     /// A second host is named.
@@ -41,15 +41,15 @@ pub enum FlagError {
         /// The value.
         value: String,
     },
-    /// A flag would change what is measured, in a way that this generator cannot.
+    /// A flag would change the measurement in a way that this generator cannot reproduce.
     #[error("--{flag} cannot be done here: {why}")]
     Impossible {
         /// The flag.
         flag: &'static str,
-        /// The reason, or another way to the same.
+        /// The reason, or an alternative.
         why: &'static str,
     },
-    /// A flag of mcblaster would change what is measured, in a way that this generator cannot.
+    /// A flag of mcblaster would change the measurement, which this generator cannot reproduce.
     #[error("-{letter} cannot be done here: {meaning}")]
     ImpossibleBecause {
         /// The flag.
@@ -64,19 +64,19 @@ pub enum FlagError {
         flag: String,
         /// The value.
         text: String,
-        /// The form that is wanted.
+        /// The expected form.
         form: &'static str,
     },
-    /// A value that `holdall bench run` has, too, cannot be read.
+    /// A value that `holdall bench run` also has is unreadable.
     #[error(transparent)]
     Parse(#[from] ParseError),
-    /// The load has a value that `holdall bench run` does not take either.
+    /// The load has a value that `holdall bench run` does not accept either.
     #[error(transparent)]
     Bounds(#[from] OutOfBounds),
     /// Flags are missing, out of range, or exclude each other: a sentence about them.
     #[error("{0}")]
     Misused(&'static str),
-    /// The name of the server could not be looked up.
+    /// The server's name could not be resolved.
     #[error("{host:?}: {error}")]
     Lookup {
         /// The name.
@@ -84,19 +84,19 @@ pub enum FlagError {
         /// The system's error.
         error: io::Error,
     },
-    /// The server has no address of the wanted family.
+    /// The server has no address of the requested family.
     #[error("{0:?} has no such address")]
     NoAddress(String),
 }
 
 impl FlagError {
-    /// True if the command line is wrong; false if it names a server that is not found.
+    /// True if the command line is wrong; false if its server is not found.
     #[must_use]
     pub const fn is_usage(&self) -> bool {
         !matches!(self, Self::Lookup { .. } | Self::NoAddress(_))
     }
 
-    /// The value `text` of `flag` is not of this form.
+    /// The value `text` of `flag` does not have this form.
     pub(super) fn value(flag: &str, text: &str, form: &'static str) -> Self {
         Self::Value { flag: flag.to_owned(), text: text.to_owned(), form }
     }

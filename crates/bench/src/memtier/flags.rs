@@ -1,4 +1,4 @@
-//! memtier_benchmark's flags in one table, and a command line read by it as getopt_long reads it.
+//! memtier_benchmark's flags in one table, and a parser that works like getopt_long.
 //!
 //! Source: `memtier_benchmark --help` and README of version 2, and the manual page of June 2026,
 //! which has the flags of 2.5.
@@ -13,15 +13,15 @@ use super::{FlagError, refusals};
 pub(super) enum Use {
     /// Its effect in memtier_benchmark.
     Done,
-    /// Nothing, and that is said.
+    /// Nothing, with a warning.
     Warned,
-    /// It cannot be done, and what is measured would be something else.
+    /// It cannot be done, and would change the measurement.
     Refused,
 }
 
 use Use::{Done, Refused, Warned};
 
-/// Long name, short name, whether a value follows, what it does here.
+/// Long name, short name, whether a value follows, its effect here.
 type Flag = (&'static str, Option<char>, bool, Use);
 
 pub(super) const FLAGS: [Flag; 110] = [
@@ -131,7 +131,7 @@ pub(super) const FLAGS: [Flag; 110] = [
     ("monitor-pattern", None, true, Refused),
     ("scan-incremental-iteration", None, false, Refused),
     ("scan-incremental-max-iterations", None, true, Refused),
-    // Of older versions.
+    // Flags of older versions.
     ("cpu-split", None, false, Refused),
     ("taskset", None, true, Refused),
     ("help", None, false, Done),
@@ -141,16 +141,16 @@ pub(super) const FLAGS: [Flag; 110] = [
 /// The flags of a command line.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
-    /// The flags that are done, each with its last value.
+    /// The supported flags, each with its last value.
     pub(super) given: BTreeMap<&'static str, String>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads a command line, without the program's name.
+/// Parses a command line, without the program's name.
 ///
 /// # Errors
 ///
-/// What is unknown, lacks a value, or cannot be done here, in one sentence.
+/// The unknown flag, missing value, or unsupported flag, in one sentence.
 pub(super) fn gather(mut words: impl Iterator<Item = String>) -> Result<Gathered, FlagError> {
     let mut all = Gathered::default();
     while let Some(word) = words.next() {
@@ -169,7 +169,7 @@ pub(super) fn gather(mut words: impl Iterator<Item = String>) -> Result<Gathered
     Ok(all)
 }
 
-/// A flag by its long name, or by as much of it as no other begins with.
+/// A flag by its long name, or by a unique prefix of it.
 fn by_name(name: &str) -> Result<Flag, FlagError> {
     if let Some(flag) = FLAGS.iter().find(|flag| flag.0 == name) {
         return Ok(*flag);
@@ -191,8 +191,8 @@ fn by_name(name: &str) -> Result<Flag, FlagError> {
 }
 
 impl Gathered {
-    /// Letters behind one dash: flags without a value, and one with a value, which may follow at
-    /// once.
+    /// Letters after one dash: flags without a value, and one with a value, which may follow
+    /// directly.
     fn take_short(
         &mut self,
         mut letters: &str,
@@ -234,7 +234,7 @@ impl Gathered {
     }
 }
 
-/// All flags, by what they do.
+/// All flags, by effect.
 pub(super) fn help() -> String {
     let mut text = "\
 memtier_benchmark's command line, done by holdall bench.

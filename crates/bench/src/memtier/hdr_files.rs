@@ -1,5 +1,5 @@
 //! The files of memtier_benchmark's `--hdr-file-prefix`: latencies of a run in HdrHistogram's two
-//! common forms, in which other programs read and draw them.
+//! common formats, which other programs read and draw.
 //!
 //! `PREFIX_FULL_RUN_command_run_1.txt` is the percentile distribution in milliseconds, `.hgrm` the
 //! interval log of microseconds; likewise with `SET` and `GET`.
@@ -17,7 +17,7 @@ use hdrhistogram::serialization::interval_log::IntervalLogWriterBuilder;
 use super::json::micros;
 use crate::result::RunResult;
 
-/// Steps of a half of what is left to 100 %, as other programs print them.
+/// Steps per halving of the distance to 100 %, as other programs print them.
 const TICKS: u32 = 5;
 
 /// Writes the files of a run; `number` counts from 1.

@@ -1,7 +1,7 @@
 //! A result in memtier_benchmark's JSON (format version 2), for dashboards that read it.
 //!
-//! Latencies are in milliseconds, histograms HdrHistogram's V2 of microseconds, booleans strings:
-//! as there.
+//! As there, latencies are in milliseconds, histograms are HdrHistogram's V2 of microseconds, and
+//! booleans are strings.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
@@ -11,14 +11,14 @@ use crate::result::{OpResult, RunResult};
 use generator::packed;
 use generator::spec::{Pace, Protocol, Target};
 
-/// Longest latency of memtier's histograms, in microseconds.
+/// Maximum latency of memtier's histograms, in microseconds.
 const MICROS_MAX: u64 = 60_000_000;
 
 /// The percentiles that memtier lists by default.
 pub const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
-/// Runs as memtier writes them: one under `ALL STATS`, several under `RUN #n RESULTS`. `runs` were
-/// asked for.
+/// Runs in memtier's format: one under `ALL STATS`, several under `RUN #n RESULTS`. `runs` is the
+/// requested number.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ fn configuration(result: &RunResult, runs: usize) -> Value {
     };
     let rate = match spec.pace {
         Pace::Closed => 0.0,
-        // Its limit is that of a connection.
+        // Its limit applies to a connection.
         #[allow(clippy::cast_precision_loss, reason = "connections of a run")]
         Pace::Open { rate, .. } => rate / (spec.threads * spec.connections) as f64,
     };
@@ -102,7 +102,7 @@ fn configuration(result: &RunResult, runs: usize) -> Value {
 }
 
 fn stats(result: &RunResult, percentiles: &[f64]) -> Result<Value> {
-    // As long as it took to answer what is counted.
+    // The time until the counted requests were answered.
     let total = seconds_ms(result.whole_seconds() - result.spec.warm_up);
     let start = result.started * 1000;
     let series: Map<String, Value> = result
@@ -110,7 +110,7 @@ fn stats(result: &RunResult, percentiles: &[f64]) -> Result<Value> {
         .iter()
         .enumerate()
         .map(|(second, one)| {
-            // Its schema has numbers alone.
+            // Its schema has only numbers.
             let millis = |latency: Option<f64>| latency.unwrap_or_default() / 1000.0;
             let slice = json!({
                 "Count": one.requests,
@@ -179,7 +179,7 @@ fn operation(op: &OpResult, percentiles: &[f64]) -> Result<Value> {
     }))
 }
 
-/// Times in microseconds, as memtier keeps them, of those in nanoseconds.
+/// Converts times in nanoseconds into microseconds, as in memtier.
 pub(super) fn micros(nanos: &Histogram<u64>) -> Result<Histogram<u64>> {
     let mut micros = Histogram::<u64>::new_with_bounds(1, MICROS_MAX, 3)?;
     for value in nanos.iter_recorded() {
@@ -202,7 +202,7 @@ pub(crate) fn millis(histogram: &Histogram<u64>, percentile: f64) -> f64 {
     nanos / 1e6
 }
 
-/// The percentage of requests that were answered within this many milliseconds.
+/// The percentage of requests answered within this number of milliseconds.
 fn distribution(op: &OpResult) -> Result<Value> {
     let (histogram, mut seen) = (op.latency.histogram()?, 0);
     let mut rows = Vec::new();

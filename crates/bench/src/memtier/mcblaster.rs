@@ -1,5 +1,5 @@
-//! mcblaster's command line, and the capital `-W` that Wiggins and Langston's copy had: gets and
-//! sets at rates of their own, from an open loop.
+//! mcblaster's command line, and the capital `-W` of Wiggins and Langston's copy: gets and sets at
+//! separate rates, from an open loop.
 //!
 //! Source: `test/mcblaster` of Facebook's memcached.
 
@@ -17,7 +17,7 @@ type Flag = (char, Option<&'static str>, Use, &'static str);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     Done,
-    /// Nothing, which changes no figure.
+    /// Nothing, without an effect on the figures.
     Warned,
     Refused,
 }
@@ -47,11 +47,11 @@ pub(super) const FLAGS: [Flag; 15] = [
     ('s', Some("BYTES"), Refused, "buffers of sockets"),
 ];
 
-/// Reads mcblaster's command line, without the program's name.
+/// Parses mcblaster's command line, without the program's name.
 ///
 /// # Errors
 ///
-/// What is unknown, wrong, or cannot be done here, in one sentence.
+/// The unknown, wrong, or unsupported part, in one sentence.
 pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, FlagError> {
     let Some((given, warnings, host)) = gather(words)? else { return Ok(Parsed::Print(help())) };
     let spec = spec(&given, &host.ok_or(FlagError::Misused("a host is missing"))?)?;
@@ -71,10 +71,10 @@ pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, FlagError> {
     })))
 }
 
-/// Flags with their values, what changes nothing, and the host.
+/// Flags with their values, flags without an effect, and the host.
 type Gathered = (BTreeMap<char, String>, Vec<String>, Option<String>);
 
-/// Reads the words; `None` when help is wanted.
+/// Parses the words; `None` for a request for help.
 fn gather(mut words: impl Iterator<Item = String>) -> Result<Option<Gathered>, FlagError> {
     let (mut given, mut warnings, mut host) = (BTreeMap::new(), Vec::new(), None);
     while let Some(word) = words.next() {
@@ -122,7 +122,7 @@ fn spec(given: &BTreeMap<char, String>, host: &str) -> Result<Spec, FlagError> {
     let connections = number(given, 'c', 1usize)?;
     let keys = number(given, 'k', 1u64)?;
     let bytes = number(given, 'z', 100usize)?;
-    // As long as it takes until somebody interrupts it, unless said.
+    // By default, it runs until it is interrupted.
     let seconds = number(given, 'd', SECONDS_MAX)?;
     let gets: u32 = number(given, 'r', 0)?;
     let sets: u32 = number(given, if given.contains_key(&'W') { 'W' } else { 'w' }, 0)?;
@@ -146,7 +146,7 @@ fn spec(given: &BTreeMap<char, String>, host: &str) -> Result<Spec, FlagError> {
         protocol: Protocol::Text,
         threads,
         connections,
-        // Requests go when they are due, whatever is still unanswered.
+        // Requests are sent when due, however many are unanswered.
         pipeline: 1_000,
         ratio: Ratio { sets, gets },
         keys,

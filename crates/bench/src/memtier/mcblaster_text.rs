@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use crate::result::{OpResult, RunResult};
 
-/// Width of a bucket, and the first time that has none, in microseconds.
+/// Width of a bucket, and the upper limit of all, in microseconds.
 const BUCKET: u64 = 100;
 const BUCKETS_END: u64 = 10_000;
 
@@ -45,7 +45,7 @@ fn counts(text: &mut String, name: &str, op: &OpResult, run: &RunResult) {
     let _ = writeln!(text, "Invalid replies: {}\n", run.wrong);
 }
 
-/// How many round trips took how long; empty buckets are left out.
+/// The numbers of round trips by time; empty buckets are left out.
 fn buckets(text: &mut String, name: &str, op: &OpResult) -> Result<()> {
     let mut counts = vec![0u64; usize::try_from(BUCKETS_END / BUCKET)?];
     let mut over = 0;

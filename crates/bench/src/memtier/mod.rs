@@ -1,10 +1,10 @@
 //! memtier_benchmark's command line, JSON and text, and mcblaster's command line and text, so that
-//! scripts and dashboards written for them go on working under `holdall bench memtier`,
+//! scripts and dashboards for them continue to work with `holdall bench memtier`,
 //! `holdall bench mcblaster`, or a link of their name.
 //!
-//! A flag means what it means there as far as this generator can do it. What changes nothing here
-//! is warned about; what would change what is measured and cannot be done is refused, as is what is
-//! unknown.
+//! A flag has its original meaning as far as this generator can reproduce it. A flag without an
+//! effect here gets a warning; a flag that would change the measurement and is not supported is
+//! refused, as is an unknown one.
 
 mod flag_error;
 mod flags;
@@ -35,32 +35,32 @@ pub enum Program {
     Mcblaster,
 }
 
-/// The run that a command line asks for.
+/// The run of a command line.
 #[derive(Clone, Debug)]
 pub struct Invocation {
     /// The load.
     pub spec: Spec,
-    /// Requests of each connection, as they were asked for; `None` where a time was.
+    /// Requests per connection, as requested; `None` if a time was given.
     pub requests: Option<u64>,
     /// The number of runs.
     pub runs: usize,
     /// The file for memtier's JSON.
     pub json: Option<PathBuf>,
-    /// The beginning of the names of files for histograms.
+    /// The prefix of the names of histogram files.
     pub hdr_files: Option<PathBuf>,
     /// The file for the text, instead of the standard output.
     pub out: Option<PathBuf>,
     /// The program whose text is printed.
     pub program: Program,
-    /// Tell each of several runs by itself.
+    /// Report each of several runs separately.
     pub all_runs: bool,
-    /// Leave the distribution out of the text.
+    /// Omit the distribution from the text.
     pub hides_histogram: bool,
-    /// Percentiles that are told.
+    /// Reported percentiles.
     pub percentiles: Vec<f64>,
-    /// Percent of keys that are not found above which it is said.
+    /// Percentage of missed keys above which there is a warning.
     pub misses_max: Option<f64>,
-    /// Flags that were accepted and change nothing.
+    /// Accepted flags without an effect.
     pub warnings: Vec<String>,
 }
 

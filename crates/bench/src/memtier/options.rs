@@ -11,11 +11,11 @@ use generator::keys::Pattern;
 use generator::sizes::{KeySize, ValueSize};
 use generator::spec::{Arrival, Credentials, Pace, Protocol, Ratio, Spec, Target, Tls};
 
-/// Reads memtier_benchmark's command line, without the program's name.
+/// Parses memtier_benchmark's command line, without the program's name.
 ///
 /// # Errors
 ///
-/// What is unknown, wrong, or cannot be done here, in one sentence.
+/// The unknown, wrong, or unsupported part, in one sentence.
 pub fn parse(words: impl Iterator<Item = String>) -> Result<Parsed, FlagError> {
     let gathered = gather(words)?;
     if gathered.given.contains_key("help") {
@@ -45,7 +45,7 @@ impl Gathered {
         }
     }
 
-    /// A number within bounds, which `form` describes.
+    /// A number within bounds that `form` describes.
     fn within<N: std::str::FromStr + PartialOrd>(
         &self,
         name: &str,
@@ -131,7 +131,7 @@ impl Gathered {
         })
     }
 
-    /// Seconds, or requests of each connection.
+    /// Seconds, or requests per connection.
     fn how_long(
         &self,
         keys: u64,
@@ -149,14 +149,14 @@ impl Gathered {
             let form = "a number of requests from 1 on";
             return Ok((None, Some(self.within("requests", 10_000, 1..=u64::MAX, form)?)));
         }
-        // Each connection by itself, but for the pattern that divides the keys among them.
+        // Per connection, except for the pattern that divides the keys among them.
         Ok((None, Some(if pattern == "P" { keys.div_ceil(conns as u64) } else { keys })))
     }
 
-    /// `redis[s]://[[USER:]PASSWORD@]HOST[:PORT]` stands for four other flags, and wins over them.
+    /// `redis[s]://[[USER:]PASSWORD@]HOST[:PORT]` replaces four other flags, and overrides them.
     fn take_uri(&mut self) -> Result<(), FlagError> {
         let Some(uri) = self.text("uri").map(str::to_owned) else { return Ok(()) };
-        // What is wrong is not repeated: a password may be in it.
+        // The wrong text is not repeated, because it may contain a password.
         let (scheme, rest) =
             uri.split_once("://").ok_or(FlagError::Misused("--uri: there is no scheme"))?;
         match scheme {
@@ -207,7 +207,7 @@ impl Gathered {
         Ok(Target::Tcp(format!("{name}:{port}"), address))
     }
 
-    /// A password, or `USER:PASSWORD`; memcached's servers want both.
+    /// A password, or `USER:PASSWORD`; memcached's servers require both.
     fn credentials(&self, protocol: Protocol) -> Result<Option<Credentials>, FlagError> {
         let Some(text) = self.text("authenticate") else { return Ok(None) };
         let needs_user = protocol != Protocol::Resp;
@@ -260,7 +260,7 @@ impl Gathered {
         }
     }
 
-    /// The pattern of all keys: the gets', or the sets' where no gets are sent.
+    /// The pattern of all keys: that of gets, or of sets if there are no gets.
     fn pattern_letter(&mut self, ratio: Ratio) -> String {
         let text = self.text("key-pattern").unwrap_or("R:R").to_owned();
         let (sets, gets) = text.split_once(':').unwrap_or((&text, &text));
@@ -331,7 +331,7 @@ impl Gathered {
             let form = "a number of requests per second, of all connections from 0.1 to 1e9";
             return Err(FlagError::value("--rate-limiting", text, form));
         }
-        // A limit there is a rate here, at which requests are due whatever the replies: see
+        // A limit there is a rate here, at which requests are due independent of the replies: see
         // docs/bench.md.
         Ok(Pace::Open { rate, arrival: Arrival::Fixed })
     }

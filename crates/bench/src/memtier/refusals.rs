@@ -1,6 +1,6 @@
-//! The reasons for which flags of memtier_benchmark are refused.
+//! The reasons why flags of memtier_benchmark are refused.
 
-/// The reason, and another way to the same where there is one; empty for a flag that is taken.
+/// The reason, and an alternative if there is one; empty for a supported flag.
 pub(super) fn why(flag: &str) -> &'static str {
     match flag {
         "tls-protocols" => "TLS 1.2 and 1.3 are spoken, whichever the server prefers",

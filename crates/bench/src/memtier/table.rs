@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::json::millis;
 use crate::result::{OpResult, RunResult};
 
-/// One line of the table. Hits and misses are dashes where nothing is asked for.
+/// One line of the table. Hits and misses are dashes if nothing is requested.
 struct Row {
     name: &'static str,
     rate: f64,
@@ -19,8 +19,8 @@ struct Row {
     kilobytes: f64,
 }
 
-/// All runs. Of several the best, the worst and their average are told, and each by itself only if
-/// `all_runs`.
+/// All runs. For several, reports the best, the worst and their average, and each separately only
+/// if `all_runs`.
 ///
 /// # Errors
 ///
@@ -145,7 +145,7 @@ fn table(text: &mut String, title: &str, rows: &[Row], percentiles: &[f64]) {
     }
 }
 
-/// The share of each kind of request that was answered within a time.
+/// The share of each kind of request answered within a time.
 fn distribution(text: &mut String, run: &RunResult) -> Result<()> {
     let _ = writeln!(text, "\n\nRequest Latency Distribution");
     let _ = writeln!(text, "Type     <= msec         Percent\n{}", "-".repeat(72));

@@ -1,4 +1,4 @@
-//! Every flag of both programs: done with an effect, told, or refused by its name.
+//! Every flag of both programs has an effect, a warning, or a refusal with its name.
 
 use std::collections::BTreeSet;
 
@@ -22,13 +22,13 @@ fn mcblaster(line: &str) -> Result<Invocation, String> {
     outcome(parse_mcblaster(line.split_whitespace().map(str::to_owned)))
 }
 
-/// What an invocation asks for, without its warnings; a login, which is never printed, too.
+/// The run of an invocation, without its warnings, but with the login, which is never printed.
 fn asked(run: &Invocation) -> String {
     let login = run.spec.credentials.as_ref().map(|Credentials(line)| line.as_str());
     format!("{:?} {login:?}", Invocation { warnings: Vec::new(), ..run.clone() })
 }
 
-/// memtier_benchmark's flags that are done: what each is tried beside, and the flag with a value.
+/// memtier_benchmark's supported flags: the flags to test each with, and its own with a value.
 const DONE: [(&str, &str); 46] = [
     ("", "--server=127.0.0.2"),
     ("", "--host=127.0.0.2"),
@@ -86,12 +86,12 @@ fn every_flag_of_memtier_has_an_effect_or_is_told_by_name() {
         tried.insert(name);
         let with = memtier(&format!("{beside} {flag}"));
         if matches!(name, "help" | "version" | "ipv4" | "ipv6") {
-            // Text, or that such an address is none of the kind.
+            // Text, or an error that such an address is of another kind.
             assert!(with.is_err_and(|said| said.len() > 5), "{flag}");
             continue;
         }
         let with = with.unwrap_or_else(|error| panic!("{beside} {flag}: {error}"));
-        // What it is tried beside may ask for it.
+        // The flags that it is tested with may require it.
         let without = memtier(beside).map_or_else(|error| error, |run| asked(&run));
         assert_ne!(asked(&with), without, "{flag} changes nothing");
         assert!(with.warnings.is_empty(), "{flag}: {:?}", with.warnings);
@@ -204,7 +204,7 @@ fn what_is_unknown_or_makes_no_sense_is_refused() {
         let error = memtier(line).unwrap_err();
         assert!(error.contains(words), "{line}: {error}");
     }
-    // As getopt_long: as much of a name as no other begins with, and letters behind one dash.
+    // As in getopt_long: a unique prefix of a name, and letters after one dash.
     let short = memtier("--test 7 -DRx3").unwrap();
     assert_eq!((short.spec.seconds, short.runs, short.warnings.len()), (7.0, 3, 2));
 }

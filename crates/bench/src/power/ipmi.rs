@@ -1,5 +1,5 @@
 //! Watts of a host from its management controller, by IPMI: the program `ipmitool`, which reads
-//! them as the Data Center Manageability Interface (DCMI 1.5, 6.6.1) gives them.
+//! them through the Data Center Manageability Interface (DCMI 1.5, 6.6.1).
 
 use std::io::ErrorKind;
 use std::process::Command;
@@ -11,7 +11,7 @@ use super::Access;
 /// A host's controller.
 #[derive(Debug)]
 pub(super) struct Controller {
-    /// The controller's address; none for this host's.
+    /// The controller's address; none for this host's controller.
     host: Option<String>,
     login: Option<(String, String)>,
 }
@@ -30,14 +30,14 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// When ipmitool is not installed or fails, or the controller tells no watts.
+    /// When ipmitool is not installed or fails, or the controller reports no watts.
     pub(super) fn watts(&self) -> Result<f64> {
         let mut command = Command::new("ipmitool");
         if let Some(host) = &self.host {
             command.args(["-I", "lanplus", "-H", host]);
         }
         if let Some((user, password)) = &self.login {
-            // Of the environment, which other users cannot read, unlike a command line.
+            // In the environment, which other users cannot read, unlike a command line.
             command.args(["-U", user, "-E"]).env("IPMI_PASSWORD", password);
         }
         let output = match command.args(["dcmi", "power", "reading"]).output() {
@@ -56,7 +56,7 @@ impl Controller {
     }
 }
 
-/// The watts in ipmitool's answer; none where the controller does not measure.
+/// The watts in ipmitool's answer; none if the controller does not measure.
 fn watts(text: &str) -> Option<f64> {
     let mut lines = text.lines();
     let reading =

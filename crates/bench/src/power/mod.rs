@@ -18,13 +18,13 @@ use sampled::Sampled;
 /// The source of power readings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// A figure that was read elsewhere.
+    /// A figure read elsewhere.
     Watts(f64),
     /// A meter's log: lines of seconds since 1970, a comma, watts. A first line without numbers is
     /// a heading.
     Csv(PathBuf),
-    /// The counters of the processor packages, below this folder (`/sys/class/powercap`). Reading
-    /// them needs root.
+    /// The counters of the processor packages in this folder (`/sys/class/powercap`). Reading them
+    /// needs root.
     Rapl(PathBuf),
     /// A resource of a management controller that speaks Redfish, by its URL.
     Redfish(String),
@@ -32,14 +32,14 @@ pub enum Source {
     Ipmi(Option<String>),
 }
 
-/// The way to a management controller.
+/// The access to a management controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// A file whose first line is `USER:PASSWORD`.
     pub login: Option<PathBuf>,
     /// The issuers of the controller's certificate, in PEM.
     pub ca: Option<PathBuf>,
-    /// True if any certificate will do.
+    /// True if any certificate is accepted.
     pub is_insecure: bool,
 }
 
@@ -56,7 +56,7 @@ impl Access {
     }
 }
 
-/// A measurement under way.
+/// A running measurement.
 #[derive(Debug)]
 pub struct Meter<'s> {
     begun: Instant,
@@ -64,7 +64,7 @@ pub struct Meter<'s> {
     readings: Readings<'s>,
 }
 
-/// What a measurement is made of.
+/// The data of a measurement.
 #[derive(Debug)]
 enum Readings<'s> {
     Watts(f64),
@@ -77,7 +77,7 @@ enum Readings<'s> {
 #[derive(Clone, Debug, PartialEq)]
 struct Counter {
     file: PathBuf,
-    /// Microjoules, and where they begin again at 0.
+    /// Microjoules, and the value at which they wrap to 0.
     microjoules: u64,
     range: u64,
 }
@@ -113,7 +113,7 @@ impl FromStr for Source {
 }
 
 impl Source {
-    /// Begins to measure.
+    /// Starts to measure.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Source {
 }
 
 impl Meter<'_> {
-    /// Mean watts since the beginning.
+    /// Mean watts since the start.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Watts of a host from its management controller, by Redfish (DMTF DSP0266): JSON over HTTP.
 //!
-//! Read are the properties of DMTF's schemas (DSP0268): `PowerWatts.Reading` of EnvironmentMetrics,
+//! It reads the properties of DMTF's schemas (DSP0268): `PowerWatts.Reading` of EnvironmentMetrics,
 //! `PowerControl[0].PowerConsumedWatts` of Power, which older controllers have, and `Reading` of a
 //! Sensor in watts. A Chassis names one of the first two.
 
@@ -15,13 +15,13 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::Access;
 
-/// The time for an answer: management controllers are slow.
+/// The time limit for an answer: management controllers are slow.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer that are read at the most.
+/// Maximum number of bytes read from an answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// A resource that tells watts, and the way to it.
+/// A resource that reports watts, and the access to it.
 #[derive(Debug)]
 pub(super) struct Resource {
     agent: Agent,
@@ -31,11 +31,11 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// Finds the resource at `url` that tells watts.
+    /// Finds the resource at `url` that reports watts.
     ///
     /// # Errors
     ///
-    /// When a file of `access` cannot be read, or `url` has no resource that leads to watts.
+    /// When a file of `access` cannot be read, or `url` leads to no resource with watts.
     pub(super) fn open(url: &str, access: &Access) -> Result<Self> {
         let config = Agent::config_builder().timeout_global(Some(PATIENCE));
         let agent = config.tls_config(tls(access)?).build().into();
@@ -55,7 +55,7 @@ impl Resource {
     ///
     /// # Errors
     ///
-    /// When there is no answer, or none that has watts.
+    /// When there is no answer, or one without watts.
     pub(super) fn watts(&self) -> Result<f64> {
         let document = self.document()?;
         watts(&document).with_context(|| self.url.clone())
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A controller over HTTP that asks for a login: a chassis, its metrics, and an older chassis.
+    /// A controller over HTTP that requires a login: a chassis, its metrics, and an older chassis.
     fn controller() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -157,7 +157,7 @@ mod tests {
         format!("http://{address}")
     }
 
-    /// Properties that DMTF's schemas require, and those that are read.
+    /// Properties that DMTF's schemas require, and the properties read here.
     fn document(path: &str) -> Option<Value> {
         let own = |kind: &str, more: Value| {
             let mut document =
@@ -206,7 +206,7 @@ mod tests {
         })
     }
 
-    /// The file is there as long as the first part is.
+    /// The file exists as long as the first part.
     fn access(login: &str) -> (NamedTempFile, Access) {
         let mut file = NamedTempFile::new().unwrap();
         file.write_all(login.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Readings of a meter that tells the watts of a moment, once a second by a thread of its own.
+//! Readings of a meter of momentary watts, once per second on a separate thread.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 
-/// The time between two readings. Management controllers measure about so often.
+/// The time between two readings. Management controllers measure about as often.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A meter that tells the watts of a moment.
+/// A meter of momentary watts.
 pub(super) type Read = Box<dyn FnMut() -> Result<f64> + Send>;
 
-/// Readings under way.
+/// Running readings.
 #[derive(Debug)]
 pub(super) struct Sampled {
     stop: Sender<()>,
@@ -20,7 +20,7 @@ pub(super) struct Sampled {
 }
 
 impl Sampled {
-    /// Reads once, and then once a second until [`Self::end`].
+    /// Reads once, and then once per second until [`Self::end`].
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Sampled {
     ///
     /// # Errors
     ///
-    /// When one failed.
+    /// When a reading failed.
     pub(super) fn end(self) -> Result<f64> {
         // The thread has ended if a reading failed.
         let _ = self.stop.send(());

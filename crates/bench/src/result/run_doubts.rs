@@ -4,7 +4,7 @@ use super::{RunResult, SECONDS_MIN};
 use crate::sampler::Side;
 use generator::spec::Pace;
 
-/// Share of its time for which a thread may wait for a processor before its figures are doubted.
+/// Share of its time for which a thread may wait for a processor before its figures are doubtful.
 const WAIT_MAX: f64 = 0.25;
 
 /// Share of the requests due in an open loop that must be answered in the measurement.
@@ -44,8 +44,8 @@ impl RunResult {
             doubts.push(format!("{} requests were refused", self.total.refused));
         }
         let missed_rate = self.missed_rate();
-        // The thread of an open loop spins between requests that are close together, so it is the
-        // limit only if it did not get them done.
+        // The thread of an open loop spins between close requests, so it is the limit only if it
+        // did not send them all.
         let is_behind = !is_open || missed_rate.is_some();
         doubts.extend(missed_rate);
         doubts.extend(self.silent_seconds());
@@ -65,7 +65,7 @@ impl RunResult {
         doubts
     }
 
-    /// The doubt about an open loop in which fewer requests were answered than were due.
+    /// The doubt about an open loop with fewer answered than due requests.
     pub(crate) fn missed_rate(&self) -> Option<String> {
         let Pace::Open { rate, .. } = self.spec.pace else { return None };
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
@@ -73,7 +73,7 @@ impl RunResult {
         let wanted = if self.spec.requests == 0 {
             due / self.seconds.max(1e-9)
         } else {
-            // It lasts until all are answered. Arrivals by chance may be slower than their rate.
+            // It lasts until all are answered. Random arrivals may be slower than their rate.
             rate * (1.0 - 3.0 / due.max(9.0).sqrt())
         };
         let missing = (wanted - self.total.rate) * self.seconds;
@@ -85,8 +85,8 @@ impl RunResult {
         })
     }
 
-    /// The doubt about a closed loop that had no answer for seconds: nothing was sent in them
-    /// either, so that hardly any latency shows them.
+    /// The doubt about a closed loop without an answer for seconds: nothing was sent in them
+    /// either, so hardly any latency shows them.
     fn silent_seconds(&self) -> Option<String> {
         if self.spec.pace != Pace::Closed || self.total.requests == 0 {
             return None;
@@ -99,8 +99,8 @@ impl RunResult {
         })
     }
 
-    /// Reasons to doubt the figures whatever they are: gets that mostly missed, and a machine that
-    /// is too busy.
+    /// Doubts that do not depend on the figures: gets that mostly missed, and a machine that is too
+    /// busy.
     pub(crate) fn doubts_of_conditions(&self) -> Vec<String> {
         let missed = self.hit_percent().filter(|hit_percent| *hit_percent < 50.0);
         let missed = missed.map(|hit_percent| {
@@ -111,12 +111,12 @@ impl RunResult {
         missed.into_iter().chain(self.starved()).collect()
     }
 
-    /// Whose threads were ready to run and had no processor, and for how long.
+    /// The sides whose threads were ready to run without a processor, and for how long.
     fn starved(&self) -> Vec<String> {
         let Some(series) = self.cpu_series.as_ref().filter(|_| self.seconds >= SECONDS_MIN) else {
             return Vec::new();
         };
-        // The threads are watched to the last reply.
+        // The threads are sampled up to the last reply.
         let seconds = series.seconds().max(SECONDS_MIN);
         let sides = [(Side::Generator, "the generator"), (Side::Server, "a server")];
         let waits = sides.map(|(side, name)| {
@@ -146,7 +146,7 @@ pub(in crate::result) mod tests {
     use generator::Outcome;
     use generator::spec::{Arrival, Spec};
 
-    /// A second without an answer, in which a thread of the server waited for so long.
+    /// A second without an answer, in which a thread of the server waited for this time.
     pub(in crate::result) fn result(waited_us: u64) -> RunResult {
         let whole =
             ThreadUse { name: String::new(), tid: 1, user: 0, system: 0, switches: 0, waited_us };
@@ -187,7 +187,7 @@ pub(in crate::result) mod tests {
         let words = "the rate was not reached: the answers came at 85 % of it";
         assert!(doubts.iter().any(|doubt| doubt == words), "{doubts:?}");
         assert!(doubts.iter().any(|doubt| doubt.contains("may be the limit")), "{doubts:?}");
-        // Arrivals by chance, of which a few are always under way.
+        // Random arrivals, of which a few are always in flight.
         assert_eq!(open(3800, 3790, 0).missed_rate(), None);
         assert_eq!(open(2, 1, 0).missed_rate(), None);
         assert!(!open(4000, 4000, 0).doubts().iter().any(|doubt| doubt.contains("the limit")));

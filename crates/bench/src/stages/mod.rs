@@ -1,5 +1,5 @@
-//! The time of a request by its stages, as Intel's *Configuration and Deployment Guide For
-//! Memcached* (4.3.3) parts it.
+//! The time of a request by stages, as divided in Intel's *Configuration and Deployment Guide For
+//! Memcached* (4.3.3).
 //!
 //! ```text
 //!     client      |  begin .. send .. SND stamp |                    | RX stamp .. reply read
@@ -7,12 +7,12 @@
 //!     server      |                             |   stack, command   |
 //! ```
 //!
-//! Requests go one after the other on one connection, so each stamp belongs to one of them. The
-//! kernel of the client says when a request left its stack and when the reply came to it
-//! (`SO_TIMESTAMPING`). Clocks of two hosts are not compared: what passes between these two moments
-//! is parted by the server's own times of each request (`mn times`), which begin when its kernel
-//! received the request; the rest is the network, both ways. Of a server that tells less, the
-//! network is judged by a handshake, which no program answers.
+//! Requests are sent one after the other on one connection, so each stamp belongs to one of them.
+//! The client's kernel reports when a request left its stack and when the reply arrived there
+//! (`SO_TIMESTAMPING`). Clocks of two hosts are not compared: the time between these two moments is
+//! divided by the server's own times of each request (`mn times`), which start when its kernel
+//! received the request; the rest is the network, both ways. For a server that reports less, the
+//! network is estimated from a handshake, which no program answers.
 
 mod parts;
 mod socket;
@@ -29,25 +29,25 @@ use crate::host::Host;
 use parts::{Parts, Told};
 use socket::StampedSocket;
 
-/// The schema that the file names.
+/// The schema named in the file.
 pub const SCHEMA: &str = "holdall-bench-stages";
 
-/// Rises when a field changes its meaning or goes.
+/// Increases when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Handshakes by which the network is judged.
+/// Handshakes for the estimate of the network.
 const HANDSHAKES: usize = 200;
 
-/// A server that says nothing for so long has failed.
+/// A server without a reply for this time has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A server whose kernel has not stamped a request after so long stamps none.
+/// A server whose kernel has not stamped a request within this time stamps none.
 const STAMPS_WITHIN: Duration = Duration::from_millis(500);
 
-/// Requests before those that count.
+/// Requests before the counted ones.
 const WARM_UP: u32 = 200;
 
-/// A result as it is kept.
+/// A stored result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StagesResult {
     /// [`SCHEMA`].
@@ -56,7 +56,7 @@ pub struct StagesResult {
     pub version: u32,
     /// The command line, word by word.
     pub command: Vec<String>,
-    /// Its beginning, in seconds since 1970.
+    /// Its start, in seconds since 1970.
     pub started: u64,
     /// The machine of the client.
     pub host: Host,
@@ -64,29 +64,29 @@ pub struct StagesResult {
     pub server: String,
     /// True if the server is on the client's host, by its address.
     pub is_loopback: bool,
-    /// Requests that count.
+    /// Counted requests.
     pub requests: u64,
-    /// Requests left out: a stamp was missing, or a clock was set meanwhile.
+    /// Requests left out: a stamp was missing, or a clock was set.
     pub left_out: u64,
-    /// Median of a handshake, in microseconds: of those before the requests and those after them,
+    /// Median of a handshake, in microseconds: of those before the requests or of those after them,
     /// whichever took less.
     pub handshake: f64,
-    /// Median of the server's own time of a get in the last minutes, in microseconds, if it tells.
+    /// Median of the server's own time of a get in the last minutes, in microseconds, if known.
     pub server_get: Option<f64>,
     /// In the order of a request.
     pub stages: Vec<Stage>,
-    /// From the beginning of a request to the read reply.
+    /// From the start of a request to the read reply.
     pub whole: Times,
 }
 
-/// A stage, or two of the guide's that cannot be told apart from here.
+/// A stage, or two of the guide's that cannot be separated from here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stage {
     /// Its name.
     pub name: String,
     /// Its number in the guide's list, such as `3, 7`.
     pub guide: String,
-    /// True if each request was measured; false for what was derived from means.
+    /// True if each request was measured; false for a value derived from means.
     pub is_measured: bool,
     /// Its times.
     pub times: Times,
@@ -99,17 +99,17 @@ pub struct Times {
     pub mean: f64,
     /// Mean of the slowest hundredth of the requests, by their whole time.
     pub slowest: f64,
-    /// Median; of what was derived, none.
+    /// Median; none for a derived value.
     pub p50: Option<f64>,
-    /// 99th percentile; of what was derived, none.
+    /// 99th percentile; none for a derived value.
     pub p99: Option<f64>,
 }
 
-/// Asks a server for `requests` gets of values of `value_bytes`, and says where their time went.
+/// Sends `requests` gets of values of `value_bytes` to a server, and divides their time.
 ///
 /// # Errors
 ///
-/// When the server is away, refuses the values, or the kernel gives no stamps.
+/// When the server is unavailable, refuses the values, or the kernel gives no stamps.
 pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<StagesResult> {
     let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let mut socket = StampedSocket::open(server, PATIENCE).with_context(|| server.to_string())?;
@@ -118,7 +118,7 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
     for number in 0..WARM_UP {
         socket.get(number)?;
     }
-    // The kernel begins to stamp what is received some time after it was asked to.
+    // The kernel starts to stamp received data some time after the request for stamps.
     let begin = Instant::now();
     while socket.get(0)?.is_none() && begin.elapsed() < PATIENCE {}
     let told = told(&mut socket)?;
@@ -139,7 +139,7 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
         }
     }
     ensure!(!all.is_empty(), "the kernel gave no stamps for {server}");
-    // Whatever else the hosts do makes handshakes longer.
+    // Other activity on the hosts makes handshakes longer.
     let handshake = before.min(handshake(server).with_context(|| server.to_string())?);
     let server_get = socket.server_get().unwrap_or(None);
     let mut result = StagesResult {
@@ -161,8 +161,7 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
     Ok(result)
 }
 
-/// How much the server tells of each request. Its kernel, too, begins to stamp some time after it
-/// was asked to.
+/// How much the server reports about each request. Its kernel, too, starts to stamp with a delay.
 fn told(socket: &mut StampedSocket) -> Result<Told> {
     if !socket.tells_times()? {
         return Ok(Told::Nothing);
@@ -195,7 +194,7 @@ impl StagesResult {
     ///
     /// # Errors
     ///
-    /// When it is none, or of another version.
+    /// When it is not a result, or of another version.
     pub fn read(json: &str) -> Result<Self> {
         let result: Self = serde_json::from_str(json)?;
         if result.version != SCHEMA_VERSION {
@@ -240,7 +239,7 @@ impl StagesResult {
         text
     }
 
-    /// True if the server told its times of each request.
+    /// True if the server reported its times of each request.
     fn has_server_times(&self) -> bool {
         self.stages.iter().any(|stage| stage.guide == "6")
     }

@@ -1,4 +1,4 @@
-//! The parts of each request's time, and the stages that they make.
+//! The parts of each request's time, and the stages made from them.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
@@ -15,7 +15,7 @@ pub(crate) struct Moments {
     pub begin: u64,
     /// The request is given to the kernel.
     pub send: u64,
-    /// The kernel gave it to the interface.
+    /// The kernel passed it to the interface.
     pub sent: u64,
     /// The kernel received the reply's last segment.
     pub received: u64,
@@ -26,11 +26,11 @@ pub(crate) struct Moments {
 /// A server's own times of one request, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerTimes {
-    /// From the arrival of the request until the server looked at it, if its kernel told.
+    /// From the arrival of the request until the server read it, if its kernel reports that.
     pub wait: Option<u64>,
     /// Until the command is known.
     pub parse: u64,
-    /// Until the reply is made.
+    /// Until the reply is ready.
     pub execute: u64,
     /// Until the kernel has it.
     pub write: u64,
@@ -44,28 +44,28 @@ pub(super) struct Parts {
     /// Between the kernel's stamps: network and server.
     away: u64,
     receiving: u64,
-    /// The server's part of `away`, if it told.
+    /// The server's part of `away`, if it reported that.
     server: ServerTimes,
     /// The rest of `away`.
     network: u64,
 }
 
-/// How much a server tells of each request.
+/// How much a server reports about each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// Nothing.
     Nothing,
-    /// How long it worked.
+    /// Its working time.
     Work,
-    /// How long the request lay there before, too.
+    /// The request's waiting time before that, too.
     WaitAndWork,
 }
 
 impl Parts {
-    /// None if the moments are not in their order: a clock was set.
+    /// None if the moments are out of order: a clock was set.
     ///
-    /// A reply may be received before the server's write returns. What is later than that, or
-    /// otherwise longer than `away`, does not count.
+    /// A reply may be received before the server's write returns. Time after that, or beyond
+    /// `away`, does not count.
     pub(super) fn of(moments: &Moments, server: Option<ServerTimes>) -> Option<Self> {
         let Moments { begin, send, sent, received, end } = *moments;
         let away = received.checked_sub(sent)?;
@@ -94,7 +94,7 @@ impl Parts {
 }
 
 impl StagesResult {
-    /// Makes stages of the parts of all requests.
+    /// Makes stages from the parts of all requests.
     pub(super) fn divide(&mut self, all: &mut [Parts], told: Told) -> Result<()> {
         all.sort_by_key(Parts::whole);
         let count = all.len().div_ceil(SLOWEST_ONE_IN);
@@ -121,7 +121,7 @@ impl StagesResult {
             let sum = |pick: fn(&Times) -> f64| server.iter().map(|stage| pick(&stage.times)).sum();
             let (known, known_slowest): (f64, f64) =
                 (sum(|times| times.mean), sum(|times| times.slowest));
-            // The server has measured it; a handshake tells of the network only about.
+            // The server has measured it; a handshake only approximates the network.
             let network = network(self.handshake, &sending, &receiving, away.mean - known);
             let rest = Times {
                 mean: away.mean - network - known,
@@ -161,13 +161,13 @@ fn derived(guide: &str, name: &str, times: Times) -> Stage {
     Stage { is_measured: false, ..measured(guide, name, times) }
 }
 
-/// Times of which only one number is known.
+/// Times of which only the mean is known.
 const fn same(mean: f64) -> Times {
     Times { mean, slowest: mean, p50: None, p99: None }
 }
 
-/// The network both ways, in microseconds: a handshake less what the client's own stacks take of
-/// it, and at most `most`.
+/// The network both ways, in microseconds: a handshake minus the part of the client's own stacks,
+/// and at most `most`.
 fn network(handshake: f64, sending: &Times, receiving: &Times, most: f64) -> f64 {
     let stacks = sending.p50.unwrap_or(0.0) + receiving.p50.unwrap_or(0.0);
     (handshake - stacks).clamp(0.0, most.max(0.0))
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// A hundred requests: 1 us, 4 us, 50 us and 6 us; of the slowest one, 500 us away.
+    /// A hundred requests: 1 us, 4 us, 50 us and 6 us; the slowest one has 500 us away.
     fn requests(server: Option<ServerTimes>) -> Vec<Parts> {
         let received = |away: u64| Moments {
             begin: 0,
@@ -270,7 +270,7 @@ mod tests {
         let guide: Vec<_> = result.stages.iter().map(|stage| stage.guide.as_str()).collect();
         assert_eq!(guide, ["1", "2", "3, 7", "4", "5", "5", "6", "8"]);
         let means: Vec<_> = result.stages.iter().map(|stage| stage.times.mean).collect();
-        // 54.5 us are away on average: 20 in the network, 10 by the server's word.
+        // 54.5 us are away on average: 20 in the network, 10 by the server's report.
         for (mean, expected) in means.iter().zip([1.0, 4.0, 20.0, 24.5, 0.3, 0.7, 9.0, 6.0]) {
             assert!((mean - expected).abs() < 0.1, "{means:?}");
         }
@@ -290,7 +290,7 @@ mod tests {
         result.divide(&mut requests(Some(server)), Told::WaitAndWork).unwrap();
         assert!(result.stages.iter().all(|stage| stage.is_measured), "{result:?}");
         let stage = |guide| result.stages.iter().find(|stage| stage.guide == guide).unwrap().times;
-        // 50 us away less 25 by the server's word; the slowest request was 500 away.
+        // 50 us away less 25 by the server's report; the slowest request was 500 away.
         assert!((stage("4").mean - 15.0).abs() < 0.1, "{result:?}");
         let network = stage("3, 7");
         assert!((network.p50.unwrap() - 25.0).abs() < 0.1, "{network:?}");

@@ -1,4 +1,4 @@
-//! A connection whose kernel says when bytes left it and when bytes came.
+//! A connection whose kernel reports when bytes left it and when bytes arrived.
 
 use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,26 +16,26 @@ use nix::sys::time::TimeSpec;
 
 use super::parts::{Moments, ServerTimes};
 
-/// Keys that are asked for.
+/// Number of requested keys.
 const KEYS: u32 = 100;
 
-/// Looks for the stamp of a request that was answered, before it counts as missing.
+/// Attempts to read the stamp of an answered request before it counts as missing.
 const LOOKS_MAX: u32 = 1000;
 
-/// Bytes of statistics that are read.
+/// Maximum number of statistics bytes read.
 const STATS_BYTES_MAX: usize = 1 << 20;
 
 /// A connection with stamps.
 pub(super) struct StampedSocket {
     stream: TcpStream,
-    /// Bytes of a value, each of which is `x`.
+    /// Bytes of a value, all of them `x`.
     value_bytes: usize,
     request: Vec<u8>,
     reply: Vec<u8>,
 }
 
 impl StampedSocket {
-    /// Connects, and asks the kernel for stamps.
+    /// Connects, and requests stamps from the kernel.
     pub(super) fn open(server: SocketAddr, patience: Duration) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&server, patience)?;
         stream.set_nodelay(true)?;
@@ -49,13 +49,13 @@ impl StampedSocket {
         Ok(Self { stream, value_bytes: 0, request: Vec::new(), reply: vec![0; 64 * 1024] })
     }
 
-    /// True if both ends have one address.
+    /// True if both ends have the same address.
     pub(super) fn is_on_this_host(&self) -> bool {
         let ends = self.stream.local_addr().and_then(|own| Ok((own, self.stream.peer_addr()?)));
         ends.is_ok_and(|(own, other)| own.ip() == other.ip() || other.ip().is_loopback())
     }
 
-    /// Stores the values that are asked for later.
+    /// Stores the values that are requested later.
     pub(super) fn fill(&mut self, value_bytes: usize) -> Result<()> {
         self.value_bytes = value_bytes;
         for number in 0..KEYS {
@@ -74,7 +74,7 @@ impl StampedSocket {
 
     /// One get, and its moments; none if a stamp is missing.
     pub(super) fn get(&mut self, number: u32) -> Result<Option<Moments>> {
-        // Of a request before, whose stamp came too late.
+        // Stamps of an earlier request came too late.
         while self.stamp_of_sending().is_some() {}
         let begin = now();
         let key = key(number);
@@ -105,7 +105,7 @@ impl StampedSocket {
         Ok(whole.map(|(sent, received)| Moments { begin, send, sent, received, end }))
     }
 
-    /// True if the server tells its own times of a request that comes after it was asked.
+    /// True if the server reports its own times of a request that follows the question.
     pub(super) fn tells_times(&mut self) -> Result<bool> {
         if self.ask_for_times()?.starts_with(b"MN") {
             self.get(0)?;
@@ -114,7 +114,7 @@ impl StampedSocket {
         Ok(false)
     }
 
-    /// The server's own times of the last get, if it tells them; asks for those of the next.
+    /// The server's own times of the last get, if it reports them; requests those of the next.
     pub(super) fn times(&mut self) -> Result<Option<ServerTimes>> {
         let line = String::from_utf8_lossy(self.ask_for_times()?).into_owned();
         let numbers = line.strip_prefix("MN times ").map(|numbers| numbers.trim_end().split(' '));
@@ -155,7 +155,7 @@ impl StampedSocket {
         Ok(seconds.and_then(|seconds| Some(seconds.parse::<f64>().ok()? * 1e6)))
     }
 
-    /// The moment at which the kernel gave a request to the interface, if it has said so.
+    /// The moment at which the kernel passed a request to the interface, if it has reported that.
     fn stamp_of_sending(&self) -> Option<u64> {
         let mut control = cmsg_space!(Timestamps, [u8; 64]);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
@@ -168,7 +168,7 @@ fn key(number: u32) -> String {
     format!("stages:{}", number % KEYS)
 }
 
-/// Bytes that came, and when their last segment did.
+/// Received bytes, and the time of their last segment.
 fn receive(stream: &TcpStream, into: &mut [u8]) -> io::Result<(usize, Option<u64>)> {
     let mut control = cmsg_space!(Timestamps, [u8; 64]);
     loop {
@@ -196,7 +196,7 @@ fn nanoseconds(time: TimeSpec) -> Option<u64> {
     Some(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).ok()?)
 }
 
-/// Now, by the clock of the kernel's stamps.
+/// The current time, by the clock of the kernel's stamps.
 fn now() -> u64 {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
 
-    /// A server of one connection that answers every line by `reply`.
+    /// A server of one connection that answers every line with `reply`.
     fn server(reply: impl Fn(&str) -> String + Send + 'static) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -243,7 +243,7 @@ mod tests {
         let mut socket = StampedSocket::open(address, Duration::from_secs(5)).unwrap();
         socket.fill(3).unwrap();
         assert!(socket.is_on_this_host());
-        // The kernel switches stamps on in a thread of its own, some time after it was asked.
+        // The kernel enables stamps in a separate thread, some time after the request.
         let give_up = Instant::now() + Duration::from_secs(20);
         let mut moments = Vec::new();
         for number in 0.. {

@@ -1,6 +1,6 @@
-//! The page around the figures: one file, no script, light and dark, from a phone's width up. What
-//! a reader wants first comes first: the summary, the contents, the figures of all results
-//! together, then each result.
+//! The page around the figures: one file, no script, light and dark, from a phone's width up. The
+//! most wanted parts come first: the summary, the contents, the figures of all results together,
+//! then each result.
 
 mod sections;
 mod style;
@@ -17,7 +17,7 @@ use crate::sweep::Over;
 
 use style::STYLE;
 
-/// A page: its title, what is said of it, what failed, the paper whose experiment it is, and the
+/// A page: its title, its introduction, the failures, the paper whose experiment it is, and the
 /// results, each with its name.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub fn page_of(
     Ok(html)
 }
 
-/// Who, by how much, under which bound, how sure; and what a reader needs to judge it.
+/// The claims, and the facts that a reader needs to judge them.
 fn summarized(html: &mut String, summary: &Summary, failures: &[String]) {
     let _ = writeln!(html, "<section id=\"summary\"><h2>Summary</h2>");
     list(html, failures);
@@ -91,7 +91,7 @@ fn contents(
     let _ = writeln!(html, "</ul></nav>");
 }
 
-/// A figure of a paper: its charts side by side, and its numbers beside ours.
+/// A figure of a paper: its charts side by side, and its numbers next to ours.
 fn of_original(html: &mut String, original: &Original) {
     let _ = writeln!(html, "<section id=\"{}\"><h2>{}</h2>", original.id, escaped(&original.title));
     table(html, &original.table);
@@ -99,7 +99,7 @@ fn of_original(html: &mut String, original: &Original) {
     let _ = writeln!(html, "</section>");
 }
 
-/// A page of tables and figures that are no results of the bench.
+/// A page of tables and figures that are not results of the bench.
 #[must_use]
 pub fn page_of_figures(
     title: &str,
@@ -127,7 +127,7 @@ fn table(html: &mut String, table: &Table) {
     let _ = writeln!(html, "</table></div>");
 }
 
-/// The page's head, its title and the first words.
+/// The page's head, its title and its introduction.
 pub(super) fn begin(title: &str, words: &str) -> String {
     let mut html = String::new();
     let _ = write!(
@@ -147,7 +147,7 @@ pub(super) fn end(html: &mut String) {
     let _ = writeln!(html, "</main></body></html>");
 }
 
-/// Figures with their captions, as many beside each other as there is room for.
+/// Figures with their captions, side by side as far as there is room.
 pub(super) fn figures(html: &mut String, figures: &[Figure]) {
     if figures.is_empty() {
         return;

@@ -16,7 +16,7 @@ use crate::stages::StagesResult;
 use crate::sweep::SweepResult;
 use crate::{load_words, time_series};
 
-/// What is said of a result before its charts.
+/// The text about a result before its charts.
 pub(super) fn of(html: &mut String, result: &Drawable) {
     match result {
         Drawable::Run(run) => of_run(html, run),
@@ -50,7 +50,7 @@ fn of_run(html: &mut String, run: &RunResult) {
     threads(html, run);
 }
 
-/// Latency beside what the machine did meanwhile.
+/// Latency, with the machine's activity at that time.
 fn seconds(html: &mut String, run: &RunResult) {
     if run.series.len() < 2 {
         return;

@@ -1,5 +1,5 @@
-//! Greedy dual size with frequency: the item whose frequency, divided by its bytes, is least goes.
-//! Each use counts from the worth of what went last, so that what was popular once gets old.
+//! Greedy dual size with frequency: evicts the item with the lowest frequency divided by bytes.
+//! Each use counts from the worth of the last evicted item, so that formerly popular items age.
 //!
 //! Source: Cherkasova, "Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency Caching
 //! Policy" (HP Laboratories, 1998).
@@ -12,9 +12,9 @@ pub(super) struct Gdsf {
     capacity: u64,
     used: u64,
     items: HashMap<u64, Item>,
-    /// Keys by worth; the second number tells items of one worth apart, older ones first.
+    /// Keys by worth; the second number separates items of equal worth, older ones first.
     order: BTreeMap<Worth, u64>,
-    /// The worth of what went last.
+    /// The worth of the last evicted item.
     floor: f64,
     uses: u64,
 }
@@ -25,8 +25,7 @@ struct Item {
     worth: Worth,
 }
 
-/// The bits of a number that is not negative, which are in the number's order; and when it was
-/// given.
+/// The bits of a nonnegative number, which sort like the number; and the time of assignment.
 type Worth = (u64, u64);
 
 impl Gdsf {

@@ -1,11 +1,11 @@
-//! Items in doubly linked lists, found by key: what the simulated caches are made of.
+//! Items in doubly linked lists, found by key: the basis of the simulated caches.
 
 use std::collections::HashMap;
 
-/// The place of an item; it may be another's once the item is removed.
+/// The place of an item; another item may reuse it after a removal.
 pub(super) type At = usize;
 
-/// Before the newest and behind the oldest.
+/// Before the newest and after the oldest.
 const NONE: At = At::MAX;
 
 /// Lists that share their items: each item is in one of them.
@@ -20,7 +20,7 @@ struct Node {
     id: u64,
     bytes: u32,
     list: usize,
-    /// For the policy: how often it was used, or whether.
+    /// For the policy: its number of uses, or whether it was used.
     uses: u8,
     newer: At,
     older: At,
@@ -89,7 +89,7 @@ impl Lists {
         some(self.nodes[at].newer)
     }
 
-    /// Adds an item that is in no list as the newest of one.
+    /// Adds an unlisted item as the newest of a list.
     pub(super) fn insert(&mut self, list: usize, id: u64, bytes: u32) -> At {
         let node = Node { id, bytes, list, uses: 0, newer: NONE, older: NONE };
         let at = if let Some(at) = self.free.pop() {

@@ -1,9 +1,9 @@
-//! Caches that are simulated, beside the live servers: what a policy would hit of the same trace if
-//! nothing but the policy counted.
+//! Simulated caches, in addition to the live servers: the hits of a policy on the same trace if
+//! only the policy counted.
 //!
 //! An item takes the bytes of key and value, and an overhead that is the same for all policies.
 //! There are no pages, classes or batches. So the distance between a live server and its policy
-//! here is what the server loses to its memory layout.
+//! here is the server's loss to its memory layout.
 
 mod gdsf;
 mod lists;
@@ -66,10 +66,10 @@ impl Policy {
 
 /// A cache of a number of bytes.
 trait Cache {
-    /// Whether the key is there. If so, this is a use.
+    /// True if the key is present, which counts as a use.
     fn get(&mut self, id: u64) -> bool;
 
-    /// Stores an item of no more bytes than the cache has, in place of the key's last one.
+    /// Stores an item of at most the cache's bytes, replacing the key's last one.
     fn put(&mut self, id: u64, bytes: u32);
 
     /// Removes the key.
@@ -81,11 +81,11 @@ trait Cache {
 }
 
 /// The counts of each policy at each capacity in bytes, from one reading of the workload. Each item
-/// takes `overhead` bytes beside key and value.
+/// takes `overhead` bytes in addition to key and value.
 ///
 /// # Errors
 ///
-/// When the trace cannot be read to its end, or the user has interrupted.
+/// When the trace cannot be read to its end, or the user interrupted.
 pub fn simulate(
     policies: &[Policy],
     capacities: &[u64],
@@ -111,7 +111,7 @@ pub fn simulate(
     Ok(all.into_iter().map(counts).collect())
 }
 
-/// A cache and what it was asked.
+/// A cache and its counts.
 struct Simulation {
     cache: Box<dyn Cache>,
     capacity: u64,
@@ -123,7 +123,7 @@ impl Simulation {
         Self { cache: policy.cache(capacity), capacity, counts: Counts::default() }
     }
 
-    /// Look-aside: what a get does not find is stored.
+    /// Look-aside: stores an item that a get does not find.
     fn meet(&mut self, request: &Request, overhead: u32, counts: bool) {
         let is_hit = request.action == Action::Get && self.cache.get(request.id);
         if counts && request.action == Action::Get {

@@ -1,6 +1,6 @@
-//! S3-FIFO: a small queue of newcomers, a main queue, and the keys of newcomers that went. What was
-//! used twice among the newcomers, or comes back while its key is known, gets into the main queue.
-//! There, what was used is put back as the newest.
+//! S3-FIFO: a small queue of new items, a main queue, and the keys of evicted new items. An item
+//! that was used twice while new, or returns while its key is known, enters the main queue. There,
+//! a used item is put back as the newest.
 //!
 //! Source: Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023), algorithm 1.
 
@@ -11,13 +11,13 @@ use super::lists::Lists;
 const SMALL: usize = 0;
 const MAIN: usize = 1;
 
-/// Uses that count.
+/// Maximum number of counted uses.
 const USES_MAX: u8 = 3;
 
 pub(super) struct S3Fifo {
     capacity: u64,
     items: Lists,
-    /// Keys without items, with the bytes that they had.
+    /// Keys without items, with their former bytes.
     ghosts: Lists,
 }
 
@@ -91,7 +91,7 @@ impl Cache for S3Fifo {
             self.ghosts.remove(at);
         }
         self.fit(u64::from(bytes));
-        // Making room may have made a ghost, but not of this key.
+        // Making room may have created a ghost, but not of this key.
         self.items.insert(if ghost.is_some() { MAIN } else { SMALL }, id, bytes);
     }
 

@@ -1,5 +1,5 @@
-//! SIEVE: one queue in the order of arrival, and a hand that goes from the oldest to the newest. It
-//! spares what was used since it last passed, and evicts what was not. Nothing moves in the queue.
+//! SIEVE: one queue in the order of arrival, and a hand that moves from the oldest to the newest.
+//! It spares items used since its last pass, and evicts the others. Nothing moves in the queue.
 //!
 //! Source: Zhang et al., "SIEVE is Simpler than LRU" (NSDI 2024), algorithm 1.
 

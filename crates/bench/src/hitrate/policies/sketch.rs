@@ -1,22 +1,22 @@
-//! Frequencies of keys, about: a count-min sketch whose counts are halved now and then, so that the
-//! past is forgotten.
+//! Approximate frequencies of keys: a count-min sketch whose counts are halved periodically, so
+//! that the past is forgotten.
 
-/// Rows, of which the least count is taken.
+/// Rows, of which the minimum count is used.
 const ROWS: usize = 4;
 
-/// Counts are not greater.
+/// Maximum of a count.
 const COUNT_MAX: u8 = 15;
 
-/// Least and most counters of a row.
+/// Minimum and maximum number of counters in a row.
 const WIDTH: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 24;
 
-/// Multipliers, one a row: odd, and with bits set all over.
+/// Multipliers, one per row: odd, with bits set everywhere.
 const MULTIPLIERS: [u64; ROWS] =
     [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0xff51_afd7_ed55_8ccd, 0x1656_67b1_9e37_79f9];
 
 pub(super) struct Sketch {
     counts: Vec<u8>,
-    /// Bits of a place in a row.
+    /// Bits of an index in a row.
     bits: u32,
     added: u64,
 }
@@ -29,7 +29,7 @@ impl Sketch {
         Self { counts: vec![0; ROWS << bits], bits, added: 0 }
     }
 
-    /// Counts a key. After as many as `period`, all counts are halved.
+    /// Counts a key. After `period` keys, all counts are halved.
     pub(super) fn add(&mut self, id: u64, period: u64) {
         for place in self.places(id) {
             self.counts[place] = (self.counts[place] + 1).min(COUNT_MAX);
@@ -41,7 +41,7 @@ impl Sketch {
         }
     }
 
-    /// About how often the key was counted: never too low, but for the halving.
+    /// Approximate number of times that the key was counted: never too low, except for the halving.
     pub(super) fn count(&self, id: u64) -> u8 {
         let counts = self.places(id).map(|place| self.counts[place]);
         counts.into_iter().fold(COUNT_MAX, u8::min)

@@ -1,4 +1,4 @@
-//! The simulated policies against what their papers say, and against each other.
+//! The simulated policies against their papers, and against each other.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -11,7 +11,7 @@ fn policies() -> impl Iterator<Item = Policy> {
     Policy::value_variants().iter().copied()
 }
 
-/// Asks for keys of ten bytes each, and says which were hits.
+/// Requests keys of ten bytes each, and returns which were hits.
 fn ask(cache: &mut dyn Cache, ids: &[u64]) -> Vec<bool> {
     let mut one = |id| {
         let is_hit = cache.get(id);
@@ -75,7 +75,7 @@ fn lru_evicts_what_was_used_longest_ago() {
 
 #[test]
 fn sieve_spares_the_used_where_they_are() {
-    // The hand passes 1, which was used, evicts 2, and goes on at 3.
+    // The hand passes 1, which was used, evicts 2, and continues at 3.
     let mut cache = Policy::Sieve.cache(30);
     ask(&mut *cache, &[1, 2, 3, 1, 4, 5]);
     assert_eq!(held(&mut *cache, &[1, 2, 3, 4, 5]), [1, 4, 5]);
@@ -88,7 +88,7 @@ fn s3_fifo_keeps_a_scan_out_of_its_main_queue() {
     (0..4).for_each(|_| drop(ask(&mut *cache, &popular)));
     ask(&mut *cache, &(1000..2000).collect::<Vec<u64>>());
     assert_eq!(held(&mut *cache, &popular), popular);
-    // A scanned key that comes back while it is a ghost stays.
+    // A scanned key that returns while it is a ghost stays.
     let mut cache = Policy::S3Fifo.cache(1000);
     ask(&mut *cache, &(0..120).collect::<Vec<u64>>());
     assert_eq!(ask(&mut *cache, &[5]), [false], "gone, but known");
@@ -122,7 +122,7 @@ fn gdsf_prefers_small_items_of_one_frequency() {
     assert!(cache.get(1));
 }
 
-/// Hits of a load of ten thousand keys in room for a tenth of them.
+/// Hits of a load of ten thousand keys with room for a tenth of them.
 fn hits(kind: Kind, overhead: u32) -> Vec<(Policy, u64)> {
     let preset = Preset { kind, keys: 10_000, requests: 200_000, seed: 1 };
     let workload = Workload { source: Source::Preset(preset), limit: None, warm_up: 100_000 };

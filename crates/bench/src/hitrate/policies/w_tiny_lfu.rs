@@ -1,6 +1,6 @@
-//! W-TinyLFU: newcomers pass through a small LRU, the window. One that leaves it is compared with
-//! the item that would go next: the one that was asked for more often stays. What is used again
-//! after the window is protected from that.
+//! W-TinyLFU: new items pass through a small LRU, the window. An item that leaves it is compared
+//! with the next eviction candidate: the one that was requested more often stays. Items used again
+//! after the window are protected from that.
 //!
 //! Source: Einziger, Friedman and Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (ACM
 //! Transactions on Storage, 2017): a window of a hundredth, four fifths of the rest protected.
@@ -14,10 +14,10 @@ const WINDOW: usize = 0;
 const PROBATION: usize = 1;
 const PROTECTED: usize = 2;
 
-/// Requests after which all counts are halved, by the number of items.
+/// Requests after which all counts are halved, as a multiple of the number of items.
 const PERIOD: u64 = 10;
 
-/// Bytes of an item, for the size of the sketch alone.
+/// Bytes of an item, only for the size of the sketch.
 const ITEM_BYTES: u64 = 128;
 
 pub(super) struct WTinyLfu {
