@@ -1,8 +1,8 @@
-//! The checks before every answer: whose request it is, and from which page.
+//! The checks before every answer: the user of a request, and the page that sent it.
 //!
-//! A page of another site can make a browser send requests here. It cannot read the answers, since
-//! no answer allows that; and its names for this address are refused by `Host` (DNS rebinding).
-//! What changes something needs `Origin` and a token that only our own page has read.
+//! A page of another site can make a browser send requests here. It cannot read the answers,
+//! because no answer allows that; and `Host` checks refuse its names for this address (DNS
+//! rebinding). An action needs `Origin` and a token that only our own page has read.
 
 use std::net::IpAddr;
 
@@ -11,19 +11,19 @@ use hyper::{Method, StatusCode};
 
 use crate::login::Logins;
 
-/// The paths of what changes something.
+/// The paths of actions.
 const ACTIONS: [&str; 3] = ["/api/flush", "/api/drain", "/api/add"];
 
 /// The rules for requests.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// Names of this host beside addresses and `localhost`.
+    /// Names of this host in addition to addresses and `localhost`.
     pub(crate) names: Vec<String>,
-    /// Who may look; everybody without.
+    /// The users who may look; everyone if there are none.
     pub(crate) logins: Option<Logins>,
     /// True if users may act.
     pub(crate) acts: bool,
-    /// The secret that an action must bring.
+    /// The secret that an action must contain.
     pub(crate) token: String,
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct Admission {
 pub(crate) struct Refusal(pub(crate) StatusCode, pub(crate) &'static str);
 
 impl Admission {
-    /// The user behind a request that may be served; empty where there are no logins.
+    /// The user of an allowed request; empty without logins.
     ///
     /// # Errors
     ///
-    /// The reason why it may not.
+    /// Returns the reason for a refusal.
     pub(crate) async fn pass(
         &self,
         method: &Method,
@@ -49,7 +49,7 @@ impl Admission {
         user.ok_or(Refusal(StatusCode::UNAUTHORIZED, "a login is needed"))
     }
 
-    /// What can be said before the login.
+    /// The checks before the login.
     fn addressed(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
         let host = text(headers, HOST).unwrap_or_default();
         if !self.is_own(host) {
@@ -78,7 +78,7 @@ impl Admission {
     }
 
     /// True for an address, which no other site can have as its name, for `localhost`, and for the
-    /// names that were given.
+    /// configured names.
     fn is_own(&self, host: &str) -> bool {
         let name = match host.rsplit_once(':') {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

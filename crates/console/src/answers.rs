@@ -1,4 +1,4 @@
-//! The answers to the page's questions, as JSON.
+//! The answers to the page's requests, as JSON.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::servers::{Change, Wish};
 use crate::slabs::slabs;
 use crate::tier::Tier;
 
-/// What the answers are made of.
+/// The data for the answers.
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) tier: Arc<Tier>,
@@ -22,17 +22,17 @@ pub(crate) struct Answers {
     pub(crate) config: Option<Source>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Missing {
     /// There is no such path or member.
     Unknown,
-    /// The question is wrong.
+    /// The request is wrong.
     Wrong(String),
 }
 
 impl Answers {
-    /// The answer to a path with its parameters. It may ask servers, and so take their timeout.
+    /// The answer to a path with its parameters. It may query servers, and thus take their timeout.
     pub(crate) fn of(
         &self,
         path: &str,
@@ -59,7 +59,7 @@ impl Answers {
         members.find(|member| member.target.address == address).ok_or(Missing::Unknown)
     }
 
-    /// Everything that one member says.
+    /// All statistics of one member.
     fn member(&self, address: &str) -> Result<Value, Missing> {
         let member = self.find(address)?;
         let mut stats = BTreeMap::new();
@@ -69,7 +69,7 @@ impl Answers {
         Ok(json!({"address": address, "error": member.error, "stats": stats}))
     }
 
-    /// The estimates from samples of every server that has some.
+    /// The estimates from samples of every server that has them.
     fn samples(&self) -> Value {
         let members = self.tier.members();
         let with = members.iter().filter_map(|member| Some((member, member.details.as_ref()?)));
@@ -92,7 +92,7 @@ impl Answers {
         Ok(key::look(key, operation, self.config.as_ref(), &servers, &self.tier.options))
     }
 
-    /// What draining or adding a server would do.
+    /// The effect of draining or adding a server.
     fn change(&self, action: &str, server: &str, pool: &str) -> Result<Value, Missing> {
         let wish = Wish::of(action, server, pool).ok_or(Missing::Unknown)?;
         let source = self.config.as_ref().ok_or(Missing::Unknown)?;
@@ -100,9 +100,9 @@ impl Answers {
         Ok(change.shown())
     }
 
-    /// What invalidators say of clusters, and servers of stale values, leases and flushes. An
-    /// invalidator that is away has the reason, and the clusters that it named last; a member that
-    /// never answered may be one.
+    /// The invalidators' statistics of clusters, and the servers' of stale values, leases and
+    /// flushes. For an unavailable invalidator, there is the reason, and the clusters that it named
+    /// last; a member that never answered may be one.
     fn invalidation(&self) -> Value {
         let (mut invalidators, mut servers, mut unknown) = (Vec::new(), Vec::new(), 0);
         for member in self.tier.members() {
@@ -129,7 +129,7 @@ impl Answers {
         json!({"invalidators": invalidators, "servers": servers, "unknown": unknown})
     }
 
-    /// The advice on the tier, from the last two answers with everything.
+    /// The advice on the tier, from the last two full answers.
     fn advice(&self) -> Value {
         let mut tier = advice::Tier::default();
         let mut waiting = 0;
@@ -148,7 +148,7 @@ impl Answers {
     }
 }
 
-/// The statistics of a server that tell of stale values.
+/// A server's statistics about stale values.
 const STALENESS: [&str; 7] = [
     "stale_hits",
     "stale_items",
@@ -216,7 +216,7 @@ fn samples(member: &Member, details: &Reading) -> Value {
     })
 }
 
-/// By how much a count grew, a second.
+/// The growth of a count, per second.
 fn rate(member: &Member, name: &str) -> Option<f64> {
     let (now, before) = (member.now.as_ref()?, member.before.as_ref()?);
     let grown = now.number(name)? - before.number(name)?;
@@ -296,7 +296,7 @@ mod tests {
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(said.as_bytes()).unwrap();
-            // Kept open: one that is away has its last answer, too.
+            // Kept open: an unavailable member has its last answer, too.
             std::thread::park();
         });
         let target = Target { address, group: String::new() };

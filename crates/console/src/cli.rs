@@ -27,7 +27,7 @@ use crate::routes::Source;
 use crate::server::{Console, serve};
 use crate::tier::Tier;
 
-/// Between two attempts to bind the address that a process before this one still has.
+/// Between two attempts to bind the address that a predecessor still holds.
 const BIND_EACH: Duration = Duration::from_secs(1);
 
 /// Shows a tier on a web page: its map, charts, memory, keys, invalidation, advice and findings.
@@ -108,7 +108,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     )
 }
 
-/// The reason why these flags do not go together.
+/// The reason why these flags cannot be combined.
 fn conflict(arguments: &Args) -> Option<String> {
     let is_exposed = arguments.users.is_none() && !arguments.listen.ip().is_loopback();
     let why =
@@ -136,7 +136,7 @@ fn run(arguments: &Args) -> Result<()> {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async {
         let listen = arguments.listen;
-        // It is polled beside another process alone.
+        // It is polled only next to another process.
         let mut ended = pin!(end_of_stdin());
         let listener = bind(listen, arguments.beside.then_some(ended.as_mut())).await?;
         let address = listener.local_addr()?;
@@ -148,7 +148,7 @@ fn run(arguments: &Args) -> Result<()> {
         if arguments.beside {
             note(&format!("http://{address}/"));
         } else {
-            // Nobody may read it, and the page is there.
+            // Its reader may be gone, but the page is up.
             let _ = writeln!(io::stdout(), "http://{address}/");
         }
         tokio::select! {
@@ -159,13 +159,13 @@ fn run(arguments: &Args) -> Result<()> {
         }
         anyhow::Ok(())
     })?;
-    // A question under way is not waited for.
+    // A running request is not waited for.
     runtime.shutdown_background();
     Ok(())
 }
 
-/// Binds the address of the page. Beside another process, the console of its predecessor may still
-/// have it: then it waits, until `end`.
+/// Binds the address of the page. Next to another process, the predecessor's console may still hold
+/// it: then it waits, until `end`.
 async fn bind(
     listen: SocketAddr,
     mut end: Option<Pin<&mut impl Future<Output = ()>>>,
@@ -188,7 +188,7 @@ async fn bind(
     }
 }
 
-/// Returns once nobody has the other end of stdin any more.
+/// Returns once the other end of stdin is closed.
 async fn end_of_stdin() {
     let mut stdin = tokio::io::stdin();
     let mut bytes = [0; 64];

@@ -1,18 +1,18 @@
-//! Edits of a configuration's text that leave everything else as it was: comments, order, layout.
+//! Edits of a configuration's text that leave everything else unchanged: comments, order, layout.
 //!
-//! The scanner knows strings, comments and brackets, no more. Whoever edits reads the result as a
-//! configuration and compares.
+//! The scanner knows only strings, comments and brackets. The caller parses the result as a
+//! configuration and compares it.
 
 use std::ops::Range;
 
 /// The strings of one list of servers.
 #[derive(Debug, Default, Eq, PartialEq)]
 struct List {
-    /// The keys above it, the outermost first.
+    /// The keys above it, outermost first.
     path: Vec<String>,
-    /// Where the list's text begins, behind the bracket.
+    /// The start of the list's text, after the bracket.
     start: usize,
-    /// Where it ends, before the bracket.
+    /// Its end, before the bracket.
     end: usize,
     /// Its strings with their quotes.
     strings: Vec<Range<usize>>,
@@ -30,8 +30,8 @@ pub(crate) fn without(text: &str, server: &str) -> String {
         };
         let stays: Vec<bool> = strings.iter().map(|at| !is_server(at)).collect();
         for (place, at) in strings.iter().enumerate().filter(|(place, _)| !stays[*place]) {
-            // The comma goes with the server: the one before it where a server stays there, or
-            // else the one behind it.
+            // The comma is removed with the server: the one before it if a server remains there,
+            // otherwise the one after it.
             if stays[..place].contains(&true) {
                 cuts.push(strings[place - 1].end..at.end);
             } else {
@@ -46,7 +46,7 @@ pub(crate) fn without(text: &str, server: &str) -> String {
     left
 }
 
-/// The text with the server behind the others of a pool; none if the pool has no list in it.
+/// The text with the server after the others of a pool; none if it has no list for the pool.
 pub(crate) fn with(text: &str, pool: &str, server: &str) -> Option<String> {
     let is_of_pool = |list: &List| list.path == ["pools", pool, "servers"];
     let list = lists(text).into_iter().find(is_of_pool)?;
@@ -60,7 +60,7 @@ pub(crate) fn with(text: &str, pool: &str, server: &str) -> Option<String> {
     Some(more)
 }
 
-/// The comma and the layout between two servers, unless somebody wrote a comment there.
+/// The comma and the layout between two servers, unless there is a comment.
 fn between(text: &str) -> String {
     let is_plain = text.chars().all(|letter| letter == ',' || letter.is_whitespace());
     if is_plain { text.to_owned() } else { ", ".to_owned() }
@@ -70,7 +70,7 @@ fn between(text: &str) -> String {
 fn lists(text: &str) -> Vec<List> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
-    // Of each open bracket the key before it, and a list where it holds servers.
+    // For each open bracket, the key before it, and a list if it holds servers.
     let mut open: Vec<(String, Option<List>)> = Vec::new();
     let (mut at, mut key, mut word) = (0, String::new(), String::new());
     while at < bytes.len() {
@@ -106,7 +106,7 @@ fn lists(text: &str) -> Vec<List> {
     found
 }
 
-/// The end of the string or comment that begins here, or of this byte.
+/// The end of the string or comment that starts here, or of this byte.
 fn token(bytes: &[u8], at: usize) -> usize {
     let rest = &bytes[at..];
     let behind = |end: Option<usize>, more: usize| end.map_or(bytes.len(), |end| at + end + more);
@@ -178,7 +178,7 @@ mod tests {
             assert_eq!(without(text, "x"), text);
             assert_eq!(with(text, "A", "x"), None);
         }
-        // Any cut of a text, also within a letter's neighbourhood, is scanned to its end.
+        // A text that is cut at any character is scanned to its end.
         for end in (0..TEXT.len()).filter(|end| TEXT.is_char_boundary(*end)) {
             let _ = without(&TEXT[..end], "10.0.0.1:11211");
         }

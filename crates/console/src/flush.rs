@@ -6,7 +6,7 @@ use tools::{Connection, Error, Options};
 use crate::key::each;
 use plan::Target;
 
-/// Makes everything stored before under keys that begin with `prefix` a miss, on every server.
+/// Makes everything stored before under keys that start with `prefix` a miss, on every server.
 pub(crate) fn flush(prefix: &str, servers: &[Target], options: &Options) -> Value {
     let answers = each(servers, |address| of_server(prefix, address, options));
     let list = servers.iter().zip(answers).map(|(target, answer)| {

@@ -1,4 +1,4 @@
-//! The numbers of the last minutes, so that a page that is opened shows charts at once.
+//! The numbers of the last minutes, so that an opened page shows charts at once.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 use tools::Role;
 use top::columns;
 
-/// Answers that are kept: a quarter of an hour at one a second. With 200 members they take 10 MB.
+/// Maximum number of stored answers: a quarter of an hour at one per second. With 200 members they
+/// take 10 MB.
 const FRAMES_MAX: usize = 900;
 
-/// The numbers of one member, or of all of one role, in the order of the role's columns. What is
-/// not known is NaN.
+/// The numbers of one member, or of all of one role, in the order of the role's columns. Unknown
+/// ones are NaN.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     role: Role,
@@ -26,14 +27,14 @@ impl Line {
     }
 }
 
-/// All numbers of one moment.
+/// All numbers of one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     /// Milliseconds since 1970.
     pub(crate) at_ms: u64,
-    /// By the members' places.
+    /// By the members' indexes.
     pub(crate) members: Vec<Line>,
-    /// One of each role that the tier has.
+    /// One for each role in the tier.
     pub(crate) totals: Vec<Line>,
 }
 
@@ -44,7 +45,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds a frame, for which the oldest goes.
+    /// Adds a frame, and drops the oldest.
     pub(crate) fn add(&mut self, frame: Frame) {
         if self.frames.len() == FRAMES_MAX {
             self.frames.pop_front();
@@ -52,7 +53,7 @@ impl History {
         self.frames.push_back(frame);
     }
 
-    /// The series of the member at this place, in its present role.
+    /// The series of the member with this index, in its current role.
     pub(crate) fn of_member(&self, place: usize) -> Option<Value> {
         let role = self.frames.back()?.members.get(place)?.role;
         Some(self.series(role, |frame| frame.members.get(place)))
@@ -109,7 +110,7 @@ mod tests {
     #[test]
     fn the_numbers_of_another_role_are_left_out() {
         let mut history = History::default();
-        // A member that is away at first counts as a server.
+        // A member that is unavailable at first counts as a server.
         history.add(frame(1, Role::Server, Some(5.0)));
         history.add(frame(2, Role::Proxy, Some(7.0)));
         let series = history.of_member(0).unwrap();

@@ -1,4 +1,4 @@
-//! A key: its way through the proxy's configuration, and what each server holds of it.
+//! A key: its path through the proxy's configuration, and each server's item for it.
 
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,10 +14,10 @@ use crate::routes::Source;
 /// The longest key, in bytes.
 const KEY_BYTES_MAX: usize = 250;
 
-/// Servers that are asked at a time.
+/// Maximum number of servers asked at a time.
 const ASKED_MAX: usize = 16;
 
-/// The reason why a text is no key of the text protocol, if it is none.
+/// The reason why a text is not a valid key of the text protocol, if it is not.
 pub(crate) fn fault(key: &str) -> Option<&'static str> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         Some("a key has 1 to 250 bytes")
@@ -28,8 +28,8 @@ pub(crate) fn fault(key: &str) -> Option<&'static str> {
     }
 }
 
-/// The way of a key, and the metadata of the items that servers hold by its name. Values are not
-/// asked for, and the items do not count as read.
+/// The path of a key, and the metadata of the servers' items of this name. Values are not
+/// requested, and the items do not count as read.
 pub(crate) fn look(
     key: &str,
     operation: &str,
@@ -60,13 +60,13 @@ pub(crate) fn look(
     })
 }
 
-/// The way through a configuration.
+/// The path through a configuration.
 struct Way {
-    /// The text of `holdall explain`, or why there is none.
+    /// The text of `holdall explain`, or the reason why there is none.
     text: String,
-    /// The servers that answer, one for each listener.
+    /// The responsible servers, one for each listener.
     servers: Vec<String>,
-    /// The key as servers see it.
+    /// The key that servers see.
     bare: String,
 }
 
@@ -98,7 +98,7 @@ impl Way {
     }
 }
 
-/// Calls `ask` for each server, some at a time; the answers are in the servers' order.
+/// Calls `ask` for each server, some at a time; returns the answers in the servers' order.
 pub(crate) fn each<T: Send>(servers: &[Target], ask: impl Fn(&str) -> T + Sync) -> Vec<T> {
     let chunk = servers.len().div_ceil(ASKED_MAX).max(1);
     let ask_all = &|targets: &[Target]| -> Vec<T> {
@@ -111,14 +111,14 @@ pub(crate) fn each<T: Send>(servers: &[Target], ask: impl Fn(&str) -> T + Sync) 
         let begun: Vec<_> = servers.chunks(chunk).map(begin).collect();
         let answers = begun.into_iter().map(|(targets, thread)| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // The system has no thread more: it takes longer.
+            // The system has no more threads: it takes longer.
             Err(_) => ask_all(targets),
         });
         answers.flatten().collect()
     })
 }
 
-/// What one server holds by this name.
+/// One server's item of this name.
 fn held(address: &str, key: &str, options: &Options) -> Value {
     match debugged(address, key, options) {
         Ok(Some(line)) => of_line(&line),

@@ -4,16 +4,15 @@
 //!     top::Poller -> Tier (history, ticks) -> answers (JSON) -> server -> page
 //! ```
 //!
-//! One process asks the members as `holdall top` does, keeps the last minutes, and serves one page
-//! that needs nothing else. The page is read-only; the actions (the flush of a prefix, and servers
-//! that are drained or added) need a login and `--actions`.
+//! One process queries the members like `holdall top`, stores the last minutes, and serves one
+//! self-contained page. The page is read-only; the actions (the flush of a prefix, and draining or
+//! adding servers) need a login and `--actions`.
 //!
 //! # Laws
 //!
-//! 1. A page costs the members what `holdall top` costs, however many pages are open.
-//! 2. Every request is checked by `admission` before anything else is done for it.
-//! 3. Keys, prefixes and statistics are chosen by others: the page makes text of them, never
-//!    markup.
+//! 1. A page costs the members the same as `holdall top`, however many pages are open.
+//! 2. `admission` checks every request before anything else is done for it.
+//! 3. Keys, prefixes and statistics come from others: the page shows them as text, never as markup.
 #![forbid(unsafe_code)]
 
 mod admission;

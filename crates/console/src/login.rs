@@ -1,4 +1,4 @@
-//! Logins by HTTP's Basic scheme, among the users of a file as `serve -Y` has it.
+//! Logins by HTTP's Basic scheme, among the users of a file as in `serve -Y`.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -10,30 +10,30 @@ use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use scram::{Hash, Key, random};
 
-/// Logins that are remembered; the oldest is checked anew.
+/// Maximum number of remembered logins; the oldest is checked again.
 const KNOWN_MAX: usize = 64;
 
-/// Bytes of a login's header at the most.
+/// Maximum number of bytes in a login's header.
 const HEADER_BYTES_MAX: usize = 1024;
 
 /// The users.
 #[derive(Debug)]
 pub(crate) struct Logins {
     auth: Auth,
-    /// Headers that were right, under a key of this process: to check a password takes
-    /// milliseconds, and a page asks often.
+    /// Accepted headers, under a key of this process: checking a password takes milliseconds, and a
+    /// page sends many requests.
     known: Mutex<VecDeque<(Key, String)>>,
     key: [u8; 32],
-    /// One password is checked at a time, whoever guesses.
+    /// One password is checked at a time, whatever client guesses.
     turn: tokio::sync::Mutex<()>,
 }
 
 impl Logins {
-    /// Reads the file of users. `warn` gets what does not stop it from being used.
+    /// Reads the file of users. `warn` gets its faults that do not prevent its use.
     ///
     /// # Errors
     ///
-    /// When it cannot be used, or the system gives no random numbers.
+    /// When it is unusable, or the system provides no random numbers.
     pub(crate) fn open(file: &Path, warn: impl Fn(access::Warning<'_>)) -> Result<Self> {
         let users = std::path::absolute(file).with_context(|| file.display().to_string())?;
         let files = Files { users, rights: None, sasl: false };
@@ -43,7 +43,7 @@ impl Logins {
         Ok(Self { auth, known: Mutex::default(), key, turn: tokio::sync::Mutex::default() })
     }
 
-    /// The user whose name and password the header has. A refusal takes a second.
+    /// The user whose name and password are in the header. A refusal takes a second.
     pub(crate) async fn user(&self, header: Option<&str>) -> Option<String> {
         let header = header.filter(|header| header.len() <= HEADER_BYTES_MAX)?;
         let mac = Hash::Sha256.mac(&self.key, header.as_bytes());

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write as _};
 
-/// Says something, in one line whatever it has.
+/// Writes a message, always on one line.
 pub(crate) fn note(words: &str) {
-    // Nobody is left to tell when the stream is closed.
+    // When the stream is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "holdall console: {}", words.escape_debug());
 }

@@ -1,5 +1,5 @@
-//! The page: one text of markup, style, scripts, the chart library and the state that it begins
-//! with, and the policy that lets a browser run these scripts and nothing else.
+//! The page: one text of markup, style, scripts, the chart library and the initial state, and the
+//! policy that lets a browser run only these scripts.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use ring::digest::{SHA256, digest};
 const FRAME: &str = include_str!("page/console.html");
 const STYLE: [&str; 2] =
     [include_str!("page/uplot/uPlot.min.css"), include_str!("page/console.css")];
-/// The chart library, which a script of ours runs when it is needed.
+/// The chart library, which a script of ours runs on demand.
 const LIBRARY: &str = include_str!("page/uplot/uPlot.iife.min.js");
 const SCRIPTS: [&str; 7] = [
     include_str!("page/format.js"),
@@ -29,16 +29,16 @@ const STATE: &str = "<!-- state -->";
 /// The page and its policy.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// HTML, up to the state.
+    /// HTML before the state.
     before: String,
-    /// HTML behind the state.
+    /// HTML after the state.
     after: String,
     /// The value of `Content-Security-Policy`.
     pub(crate) policy: String,
 }
 
 impl Page {
-    /// Puts the page together.
+    /// Assembles the page.
     pub(crate) fn new() -> Self {
         let style = STYLE.concat();
         let mut policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; \
@@ -59,16 +59,16 @@ impl Page {
         Self { before: before.to_owned(), after: after.to_owned(), policy }
     }
 
-    /// HTML that begins with this state, a text of JSON: it draws without another question.
+    /// HTML with this initial state, a text of JSON: it draws without another request.
     pub(crate) fn text(&self, state: &str) -> Bytes {
-        // Within JSON, `<` stands in strings alone; escaped, nothing there ends the element.
+        // In JSON, `<` occurs only in strings; escaped, nothing there ends the element.
         let state = state.replace('<', "\\u003c");
         let element = format!("<script type=\"application/json\" id=\"state\">{state}</script>");
         Bytes::from([&*self.before, &element, &self.after].concat())
     }
 }
 
-/// The source expression that allows this text and no other.
+/// The source expression that allows only this text.
 fn hash(text: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(digest(&SHA256, text.as_bytes())))
 }
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Keys are chosen by others.
+    /// Keys come from others.
     #[test]
     fn no_script_of_ours_makes_markup_of_a_text() {
         for script in SCRIPTS {

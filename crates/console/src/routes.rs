@@ -1,4 +1,4 @@
-//! The proxy's configuration as the map shows it: prefixes, pools, their servers, migrations.
+//! The proxy's configuration in the form of the map: prefixes, pools, their servers, migrations.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// The file of a proxy's configuration.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The file, which is read for each question.
+    /// The file, which is read for each request.
     pub(crate) file: PathBuf,
     /// The prefix of keys without one.
     pub(crate) route_prefix: Option<String>,
@@ -21,13 +21,13 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Returns its fault.
     pub(crate) fn load(&self) -> Result<Loaded, Rejected> {
         let params = self.route_prefix.as_deref().map_or_else(Params::default, Params::new);
         load_file(&self.file, &params)
     }
 
-    /// The servers of its pools, each once; none of a configuration that cannot be used.
+    /// The servers of its pools, each once; none if the configuration is unusable.
     pub(crate) fn servers(&self) -> Vec<Target> {
         let Ok(loaded) = self.load() else { return Vec::new() };
         let mut servers: Vec<Target> = Vec::new();
@@ -43,7 +43,7 @@ impl Source {
         servers
     }
 
-    /// The configuration as it is now, or why it cannot be used.
+    /// The current configuration, or the reason why it is unusable.
     pub(crate) fn shown(&self) -> Value {
         match self.load() {
             Ok(loaded) => of_config(&loaded.config),

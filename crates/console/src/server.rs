@@ -1,8 +1,8 @@
 //! The HTTP server: the page, JSON, and the stream of ticks.
 //!
-//! Bounded are the connections, the streams among them, the head and the body of a request, the
-//! time for a head, and the time in which a client takes nothing. What may take long runs in
-//! threads of its own, a few at a time.
+//! There are limits on the connections, the streams among them, the head and the body of a request,
+//! the time for a head, and the time in which a client reads nothing. Potentially slow work runs in
+//! separate threads, a few at a time.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -31,13 +31,13 @@ use crate::note::note;
 use crate::page::Page;
 use crate::servers::{Change, Wish};
 
-/// Connections at a time; more are closed.
+/// Maximum number of connections; more are closed.
 const CONNECTIONS_MAX: usize = 128;
 
-/// Pages at a time that follow the ticks, each with a connection.
+/// Maximum number of pages that follow the ticks, each with a connection.
 const STREAMS_MAX: usize = 64;
 
-/// Questions at a time for which servers or the host are asked.
+/// Maximum number of concurrent requests that query servers or the host.
 const QUESTIONS_MAX: usize = 8;
 
 /// Bytes of a request's head.
@@ -46,24 +46,23 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a request's body.
 const BODY_BYTES_MAX: usize = 1024;
 
-/// The time for a request's head, for the next request of a connection, and for a client to take
-/// some of what was sent.
+/// The time limit for a request's head, for the next request of a connection, and for a client to
+/// read some sent data.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The pause after a connection could not be accepted: descriptors have run out.
+/// The pause after a failed accept: descriptors have run out.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 type Body = Either<Full<Bytes>, Channel<Bytes>>;
 
-/// What every request is served from.
+/// The data for every request.
 #[derive(Debug)]
 pub(crate) struct Console {
     pub(crate) answers: Answers,
     pub(crate) admission: Admission,
     pub(crate) page: Page,
     streams: Arc<Semaphore>,
-    /// The work on a question holds a permit to its end, also when nobody waits for the answer any
-    /// more.
+    /// The work on a request holds a permit to its end, even when its client is gone.
     questions: Arc<Semaphore>,
     /// One action at a time: two changes of one file would undo each other.
     actions: Arc<Semaphore>,
@@ -81,7 +80,7 @@ impl Console {
         }
     }
 
-    /// Does what was asked for and admitted, and says who did it.
+    /// Executes an admitted action, and logs its user.
     fn act(&self, path: &str, body: &Value, user: &str) -> Result<Value, String> {
         let word = |name: &str| body[name].as_str();
         if path == "/api/flush" {
@@ -125,7 +124,7 @@ pub(crate) async fn serve(listener: TcpListener, console: Arc<Console>) {
 }
 
 async fn converse(stream: TcpStream, console: Arc<Console>) {
-    // The kernel ends a connection whose client takes nothing. Where this fails, it stays open.
+    // The kernel ends a connection whose client reads nothing. If this fails, it stays open.
     let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(PATIENCE));
     let service = service_fn(move |request| {
         let console = Arc::clone(&console);
@@ -133,7 +132,7 @@ async fn converse(stream: TcpStream, console: Arc<Console>) {
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD_BYTES_MAX);
-    // For a client that goes away, or speaks no HTTP, hyper has done what can be done.
+    // If a client disconnects or sends no HTTP, hyper has handled it.
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -175,7 +174,7 @@ fn page(console: &Console) -> Response<Body> {
     response
 }
 
-/// What the page begins with, as JSON: the last tick, and what does not change.
+/// The page's initial state as JSON: the last tick, and the constant data.
 fn state(console: &Console) -> String {
     let (admission, answers) = (&console.admission, &console.answers);
     let token = json!(admission.acts.then_some(&admission.token));
@@ -203,7 +202,7 @@ fn events(console: &Console) -> Response<Body> {
     headed(StatusCode::OK, "text/event-stream", Either::Right(body))
 }
 
-/// A question that may take a while.
+/// A request that may take a while.
 async fn question(path: &str, query: &str, console: &Arc<Console>) -> Response<Body> {
     let pairs = form_urlencoded::parse(query.as_bytes());
     let parameters: BTreeMap<String, String> = pairs.into_owned().collect();
@@ -217,7 +216,7 @@ async fn question(path: &str, query: &str, console: &Arc<Console>) -> Response<B
     }
 }
 
-/// An action that was admitted.
+/// An admitted action.
 async fn act(path: &str, body: Incoming, user: &str, console: &Arc<Console>) -> Response<Body> {
     let Ok(body) = Limited::new(body, BODY_BYTES_MAX).collect().await else {
         return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long");
@@ -232,13 +231,13 @@ async fn act(path: &str, body: Incoming, user: &str, console: &Arc<Console>) -> 
     }
 }
 
-/// Does what may take long when it has its turn. A client that goes away ends only the waiting:
-/// what has begun keeps its turn until it is done.
+/// Runs potentially slow work in turn. A disconnect ends only the waiting: started work keeps its
+/// turn until it is done.
 async fn in_turn<T: Send + 'static>(
     turns: Arc<Semaphore>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
-    // Nobody closes the semaphore, so there is always a permit.
+    // The semaphore is never closed, so there is always a permit.
     let permit = turns.acquire_owned().await;
     let work = move || {
         let _held = permit;
@@ -289,7 +288,7 @@ mod tests {
     use super::*;
     use crate::tier::Tier;
 
-    /// A console without logins over a member that is away, and the runtime that serves it.
+    /// A console without logins for an unavailable member, and the runtime that serves it.
     fn console() -> (Runtime, SocketAddr) {
         console_of("127.0.0.1:1", Options::default())
     }
@@ -374,7 +373,7 @@ mod tests {
         assert!(all.contains("content-type: text/event-stream") && all.contains("\"at_ms\":"));
     }
 
-    /// Each page has a connection of its own; a page too many receives an error.
+    /// Each page has a separate connection; a page beyond the limit receives an error.
     #[test]
     fn pages_are_bounded() {
         let (_runtime, address) = console();
@@ -391,10 +390,10 @@ mod tests {
         assert!(get(address, "/").starts_with("HTTP/1.1 200 "));
     }
 
-    /// What was asked for goes on when the client has gone away, so it counts until it ends.
+    /// A request continues after its client disconnects, so it counts until it ends.
     #[test]
     fn questions_are_bounded_though_nobody_waits_for_their_answers() {
-        // It accepts by its backlog and never answers.
+        // It accepts through its backlog and never answers.
         let member = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         member.set_nonblocking(true).unwrap();
         let options = Options { timeout: Duration::from_secs(600), ..Options::default() };
@@ -404,13 +403,13 @@ mod tests {
         for _ in 0..5 * QUESTIONS_MAX {
             let mut client = TcpStream::connect(address).unwrap();
             write!(client, "GET /api/key?key=a HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
-            // Time in which the console asks, if it will.
+            // The time for the console to query, if it does.
             std::thread::sleep(Duration::from_millis(20));
             asked.extend(std::iter::from_fn(|| member.accept().ok()));
         }
         assert!(get(address, "/").starts_with("HTTP/1.1 200 "));
         asked.extend(std::iter::from_fn(|| member.accept().ok()));
-        // Of these, one is of the statistics that the page shows.
+        // One of these is for the statistics that the page shows.
         assert!(asked.len() <= QUESTIONS_MAX + 1, "{}", asked.len());
         assert!(asked.len() > 1, "none was asked");
         drop((member, asked));
@@ -421,7 +420,7 @@ mod tests {
         let (_runtime, address) = console();
         let mut client = TcpStream::connect(address).unwrap();
         let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
-        // Together more than the buffers of both sides have room for.
+        // Together, more than fits in the buffers of both sides.
         client.write_all(request.repeat(400).as_bytes()).unwrap();
         client.set_nonblocking(true).unwrap();
         let begin = std::time::Instant::now();

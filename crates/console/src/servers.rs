@@ -1,8 +1,8 @@
-//! Draining and adding of servers: a change of the pools in the proxy's configuration, which its
-//! proxies take as they take every change of the file (decision 125).
+//! Draining and adding servers: changes the pools in the proxy's configuration, which its proxies
+//! apply like every change of the file (decision 125).
 //!
-//! The text is edited, read as a configuration, and compared with the one before. A change that
-//! would do anything else than was asked is refused, and the file stays as it is.
+//! The text is edited, parsed as a configuration, and compared with the one before. A change with
+//! any other effect than requested is refused, and the file stays unchanged.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 use crate::edit;
 use crate::routes::Source;
 
-/// Keys that are tried for the share of those that move: its error is a percentage point.
+/// Keys tried to estimate the share that moves: its error is a percentage point.
 const KEYS_TRIED: u32 = 10_000;
 
-/// The change that was asked for.
+/// The requested change.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Wish {
     /// The server leaves every pool.
     Drain {
-        /// As the configuration names it.
+        /// The name in the configuration.
         server: String,
     },
     /// The server becomes the last of a pool.
@@ -37,7 +37,7 @@ pub(crate) enum Wish {
     },
 }
 
-/// A change that was tried on the text, and not written yet.
+/// A change tried on the text, and not written yet.
 #[derive(Debug)]
 pub(crate) struct Change {
     file: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) struct Change {
     after: String,
     old: Config,
     new: Config,
-    /// The pools that change, each with its number of servers before and after.
+    /// The changed pools, each with its number of servers before and after.
     pools: Vec<(String, usize, usize)>,
 }
 
@@ -60,7 +60,7 @@ impl Wish {
         }
     }
 
-    /// For the line on stderr.
+    /// The text for the line on stderr.
     pub(crate) fn told(&self) -> String {
         match self {
             Self::Drain { server } => format!("drains the server {server}"),
@@ -97,14 +97,14 @@ impl Change {
     ///
     /// # Errors
     ///
-    /// Why it cannot be made here.
+    /// Returns the reason why it cannot be made here.
     pub(crate) fn of(wish: &Wish, source: &Source) -> Result<Self, String> {
         let server = wish.server();
         let is_address = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_[]".contains(&byte);
         if !server.bytes().all(is_address) || !server.contains(':') || server.len() > 255 {
             return Err("a server is named HOST:PORT".to_owned());
         }
-        // Through links, so that the link stays.
+        // Resolves links, so that a link remains.
         let failed = |error: io::Error| format!("{}: {error}", source.file.display());
         let file = source.file.canonicalize().map_err(failed)?;
         let before = FileSources::read_path(&file).map_err(failed)?;
@@ -145,7 +145,7 @@ impl Change {
         Ok(Self { file, before, after, old: old.config, new: new.config, pools })
     }
 
-    /// What the change will do, for people: pools, and the share of keys that move.
+    /// The effect of the change, for people: pools, and the share of keys that move.
     pub(crate) fn shown(&self) -> Value {
         let pool = |(name, before, after): &(String, usize, usize)| json!({"name": name, "servers_before": before, "servers_after": after});
         json!({
@@ -155,24 +155,24 @@ impl Change {
         })
     }
 
-    /// Writes the change, and what was there before into `FILE.before`.
+    /// Writes the change, and the former text into `FILE.before`.
     ///
     /// # Errors
     ///
-    /// When a file cannot be written, or somebody has changed it meanwhile.
+    /// When a file cannot be written, or changed in the meantime.
     pub(crate) fn write(&self) -> Result<(), String> {
         let failed = |error: io::Error| format!("{}: {error}", self.file.display());
         let now = FileSources::read_path(&self.file).map_err(failed)?;
         if now != self.before {
             return Err("the file has changed meanwhile: look again".to_owned());
         }
-        // It says as much as the file, so the same people may read it.
+        // It contains the same data as the file, so the same users may read it.
         let before = NewFile::create_like(&kept(&self.file), &self.file);
         write(before, &self.before).map_err(failed)?;
         write(NewFile::create(&self.file, &[]), &self.after).map_err(failed)
     }
 
-    /// The share of keys without a routing prefix that another server answers after the change.
+    /// The share of keys without a routing prefix that move to another server.
     fn moved_ratio(&self) -> f64 {
         let now_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
         let (old, new) = (Walker::new(&self.old), Walker::new(&self.new));
@@ -192,7 +192,7 @@ impl Change {
     }
 }
 
-/// What is not changed by an edit of the list of servers alone.
+/// Refuses wishes that an edit of only the list of servers cannot fulfil.
 fn refuse(wish: &Wish, pool: &Pool) -> Result<(), String> {
     let name = &pool.name;
     if pool.weights.is_some() || pool.tags.is_some() {
@@ -214,7 +214,7 @@ fn read(file: &Path, text: &str, source: &Source) -> Result<Loaded, String> {
     load(&name, text, &params, &mut FileSources::beside(file)).map_err(|error| error.render())
 }
 
-/// The servers of a pool; a route in a server's place has no name here and never leaves.
+/// The servers of a pool; a route in place of a server has no name here and never leaves.
 fn names(pool: &Pool) -> Vec<String> {
     let name = |member: &Member| match member {
         Member::Server(server) => server.address.to_string(),
@@ -230,7 +230,7 @@ fn kept(file: &Path) -> PathBuf {
     file.with_file_name(name)
 }
 
-/// Writes a file as a whole: a reader sees the old or the new.
+/// Writes a file as a whole: a reader sees the old or the new one.
 fn write(new: io::Result<NewFile>, text: &str) -> io::Result<()> {
     let mut new = new?;
     new.write_all(text.as_bytes())?;
@@ -328,7 +328,7 @@ mod tests {
         for odd in ["10.0.0.1", "a b:1", "\"],:1", "10.0.0.1:7\n", ""] {
             assert!(of("add", odd, "A").contains("HOST:PORT"), "{odd:?}");
         }
-        // It is no port, so the result is no configuration.
+        // It is not a port, so the result is not a configuration.
         assert!(!of("add", "10.0.0.6:99999", "A").is_empty());
         assert!(of("add", "10.0.0.6:7:ascii:plain", "A").contains("list"));
         assert_eq!(fs::read_to_string(&source.file).unwrap(), TEXT);

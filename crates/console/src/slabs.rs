@@ -1,4 +1,4 @@
-//! The slab classes of one server and their bags, asked for when somebody looks.
+//! The slab classes of one server and their bags, queried on demand.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tools::{Connection, Error, Options, stats_group};
 ///
 /// # Errors
 ///
-/// Those of the connection.
+/// Returns errors of the connection.
 pub(crate) fn slabs(address: &str, options: &Options) -> Result<Value, Error> {
     let mut connection = Connection::open(address, options)?;
     let mut stats = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The tier that the console shows: its members, their last minutes, and a tick for every page.
+//! The console's tier: its members, their last minutes, and a tick for every page.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -15,7 +15,7 @@ use top::{Member, Poller, Row, Wish, totals};
 
 use crate::history::{Frame, History, Line};
 
-/// The time after which a member is asked for everything again while a page is open.
+/// The interval of full queries of a member while a page is open.
 const DETAILS_EACH: Duration = Duration::from_secs(10);
 
 /// The frame of an event of the stream.
@@ -26,18 +26,18 @@ const EVENT: (&str, &str) = ("data: ", "\n\n");
 pub(crate) struct Tier {
     poller: Poller,
     history: Mutex<History>,
-    /// The last tick as an event of the stream. A page that reads slowly misses some.
+    /// The last tick as an event of the stream. A slow page misses some.
     ticks: watch::Sender<Bytes>,
-    /// The way to the members.
+    /// The connection settings for members.
     pub(crate) options: Options,
 }
 
 impl Tier {
-    /// Begins to ask the targets once in `interval`.
+    /// Starts to query the targets once per `interval`.
     ///
     /// # Errors
     ///
-    /// When the system has no thread more.
+    /// When the system has no more threads.
     pub(crate) fn start(
         targets: Vec<Target>,
         options: Options,
@@ -53,12 +53,12 @@ impl Tier {
         Ok(tier)
     }
 
-    /// What is known of every member, by place.
+    /// The state of every member, by index.
     pub(crate) fn members(&self) -> Vec<Member> {
         self.poller.members()
     }
 
-    /// The servers among them that are to be asked for keys.
+    /// The servers that can be queried for keys.
     pub(crate) fn servers(&self) -> Vec<Target> {
         let members = self.members().into_iter();
         let is_server =
@@ -77,7 +77,7 @@ impl Tier {
         history.of_member(place)
     }
 
-    /// The stream of ticks, the present one first.
+    /// The stream of ticks, the current one first.
     pub(crate) fn watch(&self) -> watch::Receiver<Bytes> {
         let receiver = self.ticks.subscribe();
         self.wish();
@@ -91,7 +91,7 @@ impl Tier {
         String::from_utf8_lossy(event.get(EVENT.0.len()..end).unwrap_or(b"null")).into_owned()
     }
 
-    /// Hot keys and details are asked for while somebody looks.
+    /// Hot keys and details are queried while a page is open.
     fn wish(&self) {
         let is_watched = self.ticks.receiver_count() > 0;
         let details_each = is_watched.then_some(DETAILS_EACH);
@@ -128,7 +128,7 @@ impl Tier {
     }
 }
 
-/// The life of the thread: as long as the tier's.
+/// The thread's loop, which lasts as long as the tier.
 fn turn(tier: &Weak<Tier>, interval: Duration) {
     // The first answers come at once.
     thread::sleep(Duration::from_millis(200).min(interval));
