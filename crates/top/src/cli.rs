@@ -79,7 +79,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(status) => return status,
     };
     run(&arguments).unwrap_or_else(|error| {
-        // Nobody is left to tell when the stream is closed.
+        // When the stream is closed, there is no other place to report to.
         let _ = writeln!(io::stderr(), "holdall top: {error:#}");
         ExitCode::from(error.downcast_ref().map_or(1, TargetsError::status))
     })

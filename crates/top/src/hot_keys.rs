@@ -1,21 +1,21 @@
-//! The most popular keys of all servers that tell theirs.
+//! The most popular keys of all servers that report theirs.
 
 use crate::poller::Member;
 
 /// A key and its load on one server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotKey {
-    /// Percent-encoded, as the server tells it.
+    /// Percent-encoded, as reported by the server.
     pub key: String,
     /// The server's address.
     pub address: String,
-    /// Requests a second for it there.
+    /// Requests per second for it there.
     pub requests_per_second: f64,
     /// Its share of the server's requests, 0 to 1.
     pub share: f64,
 }
 
-/// The hot keys of all members, those with the most requests first.
+/// The hot keys of all members, most requested first.
 #[must_use]
 pub fn hot_keys(members: &[Member]) -> Vec<HotKey> {
     let mut keys: Vec<HotKey> = members.iter().flat_map(of_member).collect();

@@ -5,8 +5,8 @@
 //!     addresses, topology, discovery -> Target -> Poller -> Reading -> Row -> table, JSON, console
 //! ```
 //!
-//! Every member (a server, a proxy or an invalidator) answers memcached's `stats`; a thread asks it
-//! once an interval. Rates are the differences of two readings.
+//! Every member (a server, a proxy or an invalidator) answers memcached's `stats`; a thread queries
+//! it once per interval. Rates are the differences of two readings.
 #![forbid(unsafe_code)]
 
 pub mod cli;

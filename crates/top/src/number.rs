@@ -1,9 +1,9 @@
-//! Numbers as the table shows them: at most six characters.
+//! Numbers as shown in the table: at most six characters.
 
 /// The measure of a number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unit {
-    /// Anything counted, a second or at all: 950, 12.3k, 4.56M.
+    /// Any count, in total or per second: 950, 12.3k, 4.56M.
     Count,
     /// 0 to 1, shown in percent.
     Ratio,
@@ -28,14 +28,14 @@ fn scaled(number: f64, base: f64, prefixes: &[&str]) -> String {
     let mut number = number;
     let mut prefixes = prefixes.iter();
     let mut prefix = *prefixes.next().unwrap_or(&"");
-    // What would be rounded to the base has the next prefix, too.
+    // A number that would be rounded to the base also gets the next prefix.
     while number >= base - 0.5 {
         let Some(next) = prefixes.next() else { break };
         number /= base;
         prefix = next;
     }
     if prefix.is_empty() {
-        // Rates below ten a second would all look like 0 to 9.
+        // Rates below ten per second would all look like 0 to 9.
         let places = usize::from(number > 0.0 && number < 9.95 && number.fract() != 0.0);
         return format!("{number:.places$}");
     }

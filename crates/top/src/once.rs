@@ -53,7 +53,7 @@ fn numbers(role: Role, numbers: &[Option<f64>]) -> Value {
     named.map(|(column, number)| (column.name.to_owned(), json!(number))).collect()
 }
 
-/// A table of each role, every column in it.
+/// A table for each role, with every column.
 #[must_use]
 pub(crate) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
@@ -87,7 +87,7 @@ fn write_numbers(text: &mut String, role: Role, numbers: &[Option<f64>]) {
     }
 }
 
-/// The roles that rows have, in order.
+/// The roles of rows, in order.
 pub(crate) fn roles(rows: &[Row]) -> Vec<Role> {
     let mut roles: Vec<Role> = rows.iter().map(|row| row.role).collect();
     roles.sort_unstable();

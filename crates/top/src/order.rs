@@ -8,10 +8,10 @@ use tools::Role;
 /// The order of rows within a role.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Order {
-    /// What is wrong first, then by group and address.
+    /// Faulty ones first, then by group and address.
     #[default]
     TroubleFirst,
-    /// By the column of this name in JSON, the greatest first.
+    /// By the column of this name in JSON, greatest first.
     Column(&'static str),
 }
 
@@ -20,14 +20,14 @@ pub(crate) enum Order {
 pub(crate) struct Shown {
     /// The order.
     pub(crate) order: Order,
-    /// True to turn it round.
+    /// True to reverse it.
     pub(crate) is_reversed: bool,
-    /// Part of the address, the group, the role or the reason; empty for all.
+    /// A part of the address, the group, the role or the reason; empty for all.
     pub(crate) filter: String,
 }
 
 impl Order {
-    /// The order after this one, or before it, of those that the roles have.
+    /// The order after or before this one, among those of the roles.
     #[must_use]
     pub(crate) fn next(self, roles: &[Role], step: isize) -> Self {
         let mut all = vec![Self::TroubleFirst];
@@ -55,7 +55,7 @@ impl Order {
 }
 
 impl Shown {
-    /// The rows that the filter lets through: servers, proxies, invalidators, each in the order.
+    /// The rows that pass the filter: servers, proxies, invalidators, each in the order.
     #[must_use]
     pub(crate) fn rows(&self, mut rows: Vec<Row>) -> Vec<Row> {
         let filter = self.filter.to_lowercase();
@@ -80,7 +80,7 @@ impl Shown {
                     let at = columns(row.role).iter().position(|column| column.name == name)?;
                     row.numbers.get(at).copied().flatten()
                 };
-                // Those that do not tell are last.
+                // Rows without the number are last.
                 let of = |row| number(row).unwrap_or(f64::NEG_INFINITY);
                 of(other).total_cmp(&of(one))
             }

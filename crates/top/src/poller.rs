@@ -1,4 +1,4 @@
-//! Threads that ask the members, one each: a member that does not answer delays no other.
+//! Threads that query the members, one each: a member that does not answer delays no other.
 
 use std::sync::Arc;
 use std::thread;
@@ -10,10 +10,10 @@ use tools::{Connection, Options};
 use plan::Target;
 use tools::{Reading, Wanted};
 
-/// Bytes of a thread's stack: 200 members shall not cost 400 MB of address space.
+/// Bytes of a thread's stack: 200 members must not cost 400 MB of address space.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// A member and what is known of it.
+/// A member and its state.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// Its address and group.
@@ -22,16 +22,16 @@ pub struct Member {
     pub now: Option<Arc<Reading>>,
     /// The answer before that.
     pub before: Option<Arc<Reading>>,
-    /// The last answer with everything that the member says.
+    /// The last full answer.
     pub details: Option<Arc<Reading>>,
-    /// The one with everything before that.
+    /// The full answer before that.
     pub details_before: Option<Arc<Reading>>,
-    /// The reason why it does not answer, if the last question had no answer.
+    /// The reason why it does not answer, if the last query failed.
     pub error: Option<String>,
 }
 
 impl Member {
-    /// One that was not asked yet.
+    /// A member without a query yet.
     #[must_use]
     pub const fn new(target: Target) -> Self {
         let (now, before, details, details_before) = (None, None, None, None);
@@ -39,30 +39,30 @@ impl Member {
     }
 }
 
-/// The statistics to ask for beside those that rows need.
+/// The statistics to query in addition to those for rows.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Wish {
     /// The most popular keys, of all members.
     pub hot_keys: bool,
-    /// Everything, of the member with this place.
+    /// Everything, of the member with this index.
     pub details_of: Option<usize>,
-    /// Everything, of all members, once in so long.
+    /// Everything, of all members, at this interval.
     pub details_each: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// For the threads: the end, or more is wanted.
+    /// For the threads: the end, or a new wish.
     changed: Condvar,
-    /// For the caller: a member was asked.
+    /// For the caller: a member was queried.
     asked: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     members: Vec<Member>,
-    /// How often each member was asked.
+    /// The number of queries to each member.
     asked: Vec<u64>,
     wish: Wish,
     is_ending: bool,
@@ -75,11 +75,11 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Begins to ask the targets, each once in `interval`.
+    /// Starts to query the targets, each once per `interval`.
     ///
     /// # Errors
     ///
-    /// When the system has no thread more.
+    /// When the system has no more threads.
     pub fn start(
         targets: Vec<Target>,
         options: &Options,
@@ -100,13 +100,13 @@ impl Poller {
         Ok(poller)
     }
 
-    /// All that is known now, in the order of the targets.
+    /// The current state, in the order of the targets.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
         self.shared.state.lock().members.clone()
     }
 
-    /// Sets the statistics to ask for from now on.
+    /// Sets the statistics to query from now on.
     pub fn want(&self, wish: Wish) {
         let mut state = self.shared.state.lock();
         if state.wish != wish {
@@ -115,7 +115,7 @@ impl Poller {
         }
     }
 
-    /// Waits until every member was asked so often.
+    /// Waits until every member was queried this many times.
     pub fn wait_for(&self, times: u64) {
         let mut state = self.shared.state.lock();
         while state.asked.iter().any(|asked| *asked < times) {
@@ -125,14 +125,14 @@ impl Poller {
 }
 
 impl Drop for Poller {
-    /// A thread that waits for a member's answer is left to its timeout.
+    /// A thread that waits for a member's answer runs until its timeout.
     fn drop(&mut self) {
         self.shared.state.lock().is_ending = true;
         self.shared.changed.notify_all();
     }
 }
 
-/// The life of a thread.
+/// A thread's loop.
 fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval: Duration) {
     let mut connection = None;
     let mut wanted = Wanted::default();
@@ -163,7 +163,7 @@ fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval
                 }
                 Err(error) => {
                     let why = error.to_string();
-                    // The address stands beside it.
+                    // The address is shown next to it.
                     let own = format!("{address}: ");
                     member.error = Some(why.strip_prefix(&own).unwrap_or(&why).to_owned());
                 }
@@ -187,7 +187,7 @@ fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval
             let asks_more = (now.hot_keys && !wanted.hot_keys) || (now.details && !wanted.details);
             let is_new = std::mem::replace(&mut seen, wish) != wish;
             wanted = now;
-            // What somebody has begun to look at is asked for at once.
+            // Details that a user has just opened are queried at once.
             if (is_new && asks_more) || shared.changed.wait_until(&mut state, next).timed_out() {
                 break;
             }
@@ -203,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// A server of holdall, and how often it was asked for its curve.
+    /// A holdall server, and the number of queries for its curve.
     fn server() -> (String, Arc<AtomicU32>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -240,7 +240,7 @@ mod tests {
         poller.wait_for(times + 5);
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         assert!(poller.members()[0].details_before.is_none());
-        // Of one member, with every question.
+        // Of one member, with every query.
         poller.want(Wish { details_of: Some(0), ..Wish::default() });
         while poller.members()[0].details_before.is_none() {
             thread::sleep(Duration::from_millis(1));

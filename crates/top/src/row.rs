@@ -1,4 +1,4 @@
-//! A member's line of the table: its numbers and what is wrong with it.
+//! A member's line of the table: its numbers and its fault.
 
 use std::sync::Arc;
 
@@ -6,31 +6,31 @@ use crate::number::Unit;
 use crate::poller::Member;
 use tools::{Reading, Role};
 
-/// The way in which the numbers of all members become one.
+/// How the numbers of all members are combined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Total {
-    /// Added up.
+    /// The sum.
     Sum,
-    /// The greatest.
+    /// The maximum.
     Most,
-    /// The mean, each by the gets that the member answered: the hit ratio.
+    /// The mean, weighted by the gets that the member answered: the hit ratio.
     MeanByGets,
-    /// The mean, each by the memory that the member has.
+    /// The mean, weighted by the member's memory.
     MeanByMemory,
 }
 
-/// A column of the table of one role.
+/// A column of one role's table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// The head: six characters at most.
+    /// The head: at most six characters.
     pub title: &'static str,
     /// The name in JSON.
     pub name: &'static str,
     /// Its measure.
     pub unit: Unit,
-    /// The number of all members.
+    /// The combination of all members' numbers.
     pub total: Total,
-    /// Left out on a terminal of 80 columns.
+    /// Omitted on a terminal of 80 columns.
     pub(crate) is_wide: bool,
     value: fn(&Readings<'_>) -> Option<f64>,
 }
@@ -120,7 +120,7 @@ const ROUND_TRIP: Column =
 const UPTIME: Column =
     column("uptime", "uptime_seconds", Seconds, Most, |of| of.now.number("uptime"));
 
-/// The columns of a role, the narrow ones first.
+/// The columns of a role, narrow ones first.
 #[must_use]
 pub const fn columns(role: Role) -> &'static [Column] {
     match role {
@@ -135,11 +135,11 @@ pub const fn columns(role: Role) -> &'static [Column] {
 pub enum Health {
     /// Nothing.
     Good,
-    /// It answers, and says what is wrong.
+    /// It answers, and reports a fault.
     Trouble(String),
     /// It does not answer.
     Away(String),
-    /// It was not asked yet.
+    /// It was not queried yet.
     Unknown,
 }
 
@@ -164,7 +164,7 @@ impl Health {
         }
     }
 
-    /// Worse is less, so that it stands first.
+    /// Worse ranks are lower, so that they come first.
     pub(crate) const fn rank(&self) -> u8 {
         match self {
             Self::Away(_) => 0,
@@ -178,20 +178,20 @@ impl Health {
 /// A line of the table.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The place of the member in the poller's order.
+    /// The index of the member in the poller's order.
     pub place: usize,
     /// `HOST:PORT` or `unix:PATH`.
     pub address: String,
     /// `region/cluster`, or empty.
     pub group: String,
-    /// Its kind; a server until it has answered.
+    /// Its kind; a server until the first answer.
     pub role: Role,
-    /// The version that it says.
+    /// The version that it reports.
     pub version: String,
     /// Its fault.
     pub health: Health,
-    /// The numbers, in the order of the role's [`columns`]; none where it does not tell, or where
-    /// a rate needs a second answer.
+    /// The numbers, in the order of the role's [`columns`]; none if the member does not report it,
+    /// or a rate needs a second answer.
     pub numbers: Vec<Option<f64>>,
 }
 
@@ -201,7 +201,7 @@ impl Row {
     pub fn new(place: usize, member: &Member) -> Self {
         let role = member.now.as_ref().map_or(Role::Server, |now| now.role);
         let is_away = member.error.is_some();
-        // A number of a member that is away would be an old one.
+        // A number of an unavailable member would be outdated.
         let readings = member.now.as_deref().filter(|_| !is_away);
         let readings = readings.map(|now| Readings { now, before: earlier(member, now) });
         let numbers = columns(role).iter().map(|column| (column.value)(readings.as_ref()?));
@@ -217,7 +217,7 @@ impl Row {
     }
 }
 
-/// The reading before, unless the member began anew since: its counts began at 0 then.
+/// The previous reading, unless the member has restarted since: its counts then started at 0.
 fn earlier<'m>(member: &'m Member, now: &Reading) -> Option<&'m Reading> {
     let before = member.before.as_ref().map(Arc::as_ref)?;
     (before.role == now.role && before.number("uptime") <= now.number("uptime")).then_some(before)
@@ -261,7 +261,7 @@ struct Readings<'m> {
 }
 
 impl Readings<'_> {
-    /// By how much a count grew, a second; none after it was set back.
+    /// The growth of a count, per second; none after a reset.
     fn rate(&self, name: &str) -> Option<f64> {
         self.grown(|reading| reading.number(name)).map(|grown| grown / self.seconds())
     }
@@ -286,7 +286,7 @@ impl Readings<'_> {
         Some(self.now.number(name)? / 1e6)
     }
 
-    /// Of the gets since the last answer.
+    /// The ratio for the gets since the last answer.
     fn hit_ratio(&self) -> Option<f64> {
         let grown = |name: &'static str| self.grown(|reading| reading.number(name));
         let (hits, misses) = (grown("get_hits")?, grown("get_misses")?);
@@ -305,7 +305,7 @@ impl Readings<'_> {
         self.now.number(name) == Some(0.0)
     }
 
-    /// What the member says is wrong.
+    /// The fault that the member reports.
     fn trouble(&self) -> Option<String> {
         match self.now.role {
             Role::Server => {

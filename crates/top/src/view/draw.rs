@@ -37,7 +37,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &mut Top) {
     draw_foot(frame, foot, top, &table);
 }
 
-/// How many there are and how they are.
+/// The number of members and their health.
 fn summary(top: &Top, rows: &[Row]) -> Line<'static> {
     let count = |wanted: fn(&Health) -> bool| rows.iter().filter(|row| wanted(&row.health)).count();
     let away = count(|health| matches!(health, Health::Away(_)));
@@ -64,7 +64,7 @@ fn draw_members(frame: &mut Frame<'_>, area: Rect, top: &mut Top, rows: &[Row]) 
     top.at = top.at.min(rows.len().saturating_sub(1));
     let lines = lines(rows, usize::from(area.width));
     let selected = lines.iter().position(|line| line.row == Some(top.at)).unwrap_or(0);
-    // The selected row is never below the last line that is seen, nor is its role's head above.
+    // The selected row is never below the last visible line, nor is its role's head above.
     let height = usize::from(area.height);
     let first = (selected + 2).saturating_sub(height).min(lines.len().saturating_sub(height));
     let seen = lines
@@ -82,7 +82,7 @@ fn draw_lines(frame: &mut Frame<'_>, area: Rect, top: &mut Top, lines: Vec<Line<
     frame.render_widget(Paragraph::new(seen), area);
 }
 
-/// Every statistic of a member, and how fast it grows.
+/// Every statistic of a member, and its growth.
 fn details(member: &Member, filter: &str) -> Vec<Line<'static>> {
     let title = format!("{} {}", member.target.address, member.target.group);
     let mut lines = vec![Line::from(title.trim_end().to_owned()).bold()];
@@ -104,7 +104,7 @@ fn details(member: &Member, filter: &str) -> Vec<Line<'static>> {
     lines
 }
 
-/// How fast a statistic grew between the last two answers.
+/// The growth of a statistic between the last two answers.
 fn rate(member: &Member, name: &str) -> Option<f64> {
     let (now, before) = (member.now.as_ref()?, member.before.as_ref()?);
     let grown = now.number(name)? - before.number(name)?;

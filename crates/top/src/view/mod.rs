@@ -1,4 +1,4 @@
-//! The terminal: what is drawn, and what keys do.
+//! The terminal: its screens and the effects of keys.
 
 mod draw;
 mod table;
@@ -15,13 +15,13 @@ use crate::order::Shown;
 use crate::poller::Member;
 use crate::row::Row;
 
-/// What fills the screen.
+/// The current screen.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Screen {
     /// The table of members.
     #[default]
     Members,
-    /// All that one member says; its place among the members.
+    /// All statistics of one member; its index among the members.
     Details(usize),
     /// The hot keys of all servers.
     HotKeys,
@@ -29,7 +29,7 @@ enum Screen {
     Help,
 }
 
-/// What a key asks for beyond the screen.
+/// The effect of a key beyond the screen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Asked {
     /// Nothing.
@@ -65,7 +65,7 @@ impl Top {
         }
     }
 
-    /// The rows in their order.
+    /// The rows in order.
     fn rows(&self) -> Vec<Row> {
         let all = self.members.iter().enumerate();
         self.shown.rows(all.map(|(place, member)| Row::new(place, member)).collect())
@@ -106,7 +106,7 @@ impl Top {
         Asked::Nothing
     }
 
-    /// Letters go to the filter until it is ended.
+    /// Letters go to the filter until it ends.
     fn type_filter(&mut self, code: KeyCode) {
         match code {
             KeyCode::Enter => self.is_typing = false,

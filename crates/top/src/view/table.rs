@@ -8,16 +8,16 @@ use crate::once::roles;
 use crate::row::{Column, Health, Row, columns, totals};
 use tools::Role;
 
-/// Columns of the terminal that a number takes, with the space before it.
+/// Terminal columns of a number, with the space before it.
 const NUMBER: usize = 7;
 
-/// The least that is left for addresses.
+/// The minimum width for addresses.
 const ADDRESS: usize = 22;
 
-/// A line, and the row that it shows.
+/// A line, and its row.
 pub(super) struct TableLine {
     pub(super) line: Line<'static>,
-    /// The place in the rows; none for heads and totals.
+    /// The index of the row; none for heads and totals.
     pub(super) row: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn lines(rows: &[Row], width: usize) -> Vec<TableLine> {
     lines
 }
 
-/// The columns that fit beside an address, with their places among all of the role.
+/// The columns that fit next to an address, with their indexes among all of the role.
 fn fitting(role: Role, width: usize) -> Vec<(usize, &'static Column)> {
     let room = width.saturating_sub(2 + ADDRESS) / NUMBER;
     let all = columns(role).iter().enumerate();
@@ -70,7 +70,7 @@ fn head(role: Role, of_role: &[&Row], shown: &[(usize, &Column)], address: usize
 }
 
 fn body(row: &Row, shown: &[(usize, &Column)], address: usize, width: usize) -> Line<'static> {
-    // The mark tells without colours, too.
+    // The mark is visible without colours, too.
     let (mark, style) = match row.health {
         Health::Good => ("  ", Style::new()),
         Health::Unknown => ("? ", Style::new().dim()),
@@ -103,7 +103,7 @@ fn push_numbers(text: &mut String, numbers: &[Option<f64>], shown: &[(usize, &Co
     }
 }
 
-/// The text, or its begin and an ellipsis.
+/// The text, or its start and an ellipsis.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! The terminal's life: opened, drawn after each key and once an interval, and restored.
+//! The terminal's life: opened, drawn after each key and once per interval, and restored.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::poller::{Poller, Wish};
 ///
 /// # Errors
 ///
-/// Those of the terminal.
+/// Returns the terminal's error.
 pub(crate) fn run(poller: &Poller, interval: Duration) -> io::Result<()> {
     let mut terminal = ratatui::try_init()?;
     let end = turn(&mut terminal, poller, Top::new(interval));
@@ -44,7 +44,7 @@ fn turn(terminal: &mut DefaultTerminal, poller: &Poller, mut top: Top) -> io::Re
     }
 }
 
-/// The next key that is pressed before a time; Ctrl-C is `q`. A resized terminal is drawn at once.
+/// The next key pressed before a time; Ctrl-C is `q`. A resized terminal is redrawn at once.
 fn key_until(time: Instant) -> io::Result<Option<KeyCode>> {
     loop {
         let left = time.saturating_duration_since(Instant::now());

@@ -26,7 +26,7 @@ fn member(address: &str, group: &str) -> Member {
     Member::new(target)
 }
 
-/// Two servers, one of which is away, a proxy that misses a server, and an invalidator.
+/// Two servers, one of them down, a proxy that misses a server, and an invalidator.
 fn tier() -> Vec<Member> {
     let (then, now) = (Instant::now(), Instant::now() + Duration::from_secs(2));
     let mut server = member("10.0.0.1:11211", "west/front");
@@ -84,7 +84,7 @@ fn top() -> Top {
     top
 }
 
-/// What a terminal of this size shows, without spaces at the ends of lines.
+/// The screen of a terminal of this size, without trailing spaces.
 fn screen(top: &mut Top, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, top)).unwrap();
@@ -120,7 +120,7 @@ fn an_invalidator_whose_check_is_late_is_in_trouble() {
 #[test]
 fn details_are_all_statistics_with_their_rates() {
     let mut top = top();
-    // The server that is away stands first.
+    // The unavailable server comes first.
     top.press(KeyCode::Down);
     top.press(KeyCode::Enter);
     assert_eq!(top.screen, Screen::Details(0));
