@@ -1,4 +1,4 @@
-//! The largest items of a server, and the prefixes that take the most memory.
+//! The largest items of a server, and the prefixes that use most memory.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BinaryHeap};
 use crate::connection::Error;
 use crate::keys::Entry;
 
-/// Prefixes that are kept apart; those that come later count together.
+/// Maximum number of separate prefixes; later ones are counted together.
 const PREFIXES_MAX: usize = 10_000;
 
 /// A server's items, by size.
 #[derive(Debug, Default)]
 pub struct BigKeys {
-    /// The largest items, the largest first.
+    /// The largest items, largest first.
     pub largest: Vec<(u64, Vec<u8>)>,
-    /// Prefixes with items and bytes, the largest first.
+    /// Prefixes with items and bytes, largest first.
     pub prefixes: Vec<(Vec<u8>, u64, u64)>,
     /// All items.
     pub items: u64,
@@ -22,11 +22,11 @@ pub struct BigKeys {
     pub bytes: u64,
 }
 
-/// Looks at all entries; keeps `most` items and prefixes. A prefix ends with the first `separator`.
+/// Reads all entries; keeps `most` items and prefixes. A prefix ends with the first `separator`.
 ///
 /// # Errors
 ///
-/// The first that an entry is.
+/// Returns the first error among the entries.
 pub fn big_keys(
     entries: impl Iterator<Item = Result<Entry, Error>>,
     most: usize,

@@ -12,13 +12,13 @@ use certs::ClientOptions;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
-/// The longest line of a reply, in bytes: a key has 250, thrice that where it is encoded.
+/// The longest line of a reply, in bytes: a key has 250, three times that if it is encoded.
 const LINE_BYTES_MAX: u64 = 8192;
 
 /// A failure of a connection or of a server's reply.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system's, of an address.
+    /// The system's error, for an address.
     #[error("{address}: {error}")]
     Io {
         /// The server.
@@ -26,7 +26,7 @@ pub enum Error {
         /// The reason.
         error: io::Error,
     },
-    /// A reply that is none to the request.
+    /// A reply that does not fit the request.
     #[error("{address}: {request} was answered by {reply:?}")]
     Reply {
         /// The server.
@@ -36,7 +36,7 @@ pub enum Error {
         /// The reply's first line.
         reply: String,
     },
-    /// A listing of keys that does not come to an end.
+    /// A listing of keys that does not end.
     #[error("{address}: SCAN does not end: {why}")]
     Endless {
         /// The server.
@@ -55,7 +55,7 @@ pub enum Error {
     /// The files of certificates.
     #[error("TLS: {0}")]
     Tls(#[from] certs::CertsError),
-    /// A dump that is none, or not whole.
+    /// Not a dump, or an incomplete one.
     #[error("the dump: {0}")]
     Dump(String),
     /// Reading or writing a file.
@@ -68,7 +68,7 @@ pub enum Error {
     },
 }
 
-/// The way to servers.
+/// The connection settings for servers.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// TLS, with servers verified by these issuers (PEM).
@@ -77,7 +77,7 @@ pub struct Options {
     pub tls_insecure: bool,
     /// A file whose first line is `USER:PASSWORD`.
     pub login: Option<PathBuf>,
-    /// A server that says nothing for so long has failed.
+    /// The silence after which a server has failed.
     pub timeout: Duration,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects to `HOST:PORT` or `unix:PATH`, and logs in where the options say so.
+    /// Connects to `HOST:PORT` or `unix:PATH`, and logs in if the options require it.
     ///
     /// # Errors
     ///
@@ -155,13 +155,13 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// When the server does not take them.
+    /// When the server does not accept them.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let stream = self.stream.get_mut();
         stream.write_all(bytes).and_then(|()| stream.flush()).map_err(|error| self.failed(error))
     }
 
-    /// The next line of a reply, without its end; bytes that are no text are replaced.
+    /// The next line of a reply, without its end; bytes that are not text are replaced.
     ///
     /// # Errors
     ///
@@ -182,14 +182,14 @@ impl Connection {
         Ok(String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(&line)).into_owned())
     }
 
-    /// A block of `len` bytes and the line end behind it.
+    /// A block of `len` bytes and the line end after it.
     ///
     /// # Errors
     ///
     /// When the connection ends, or the block has another length.
     pub fn block(&mut self, len: usize) -> Result<Vec<u8>, Error> {
         let mut block = Vec::new();
-        // Memory follows what comes, whatever length was announced.
+        // Memory grows with the received data, whatever the announced length.
         let read = (&mut self.stream).take(len as u64 + 2).read_to_end(&mut block);
         read.map_err(|error| self.failed(error))?;
         if block.len() != len + 2 || !block.ends_with(b"\r\n") {

@@ -1,4 +1,4 @@
-//! A dump: all items of a server as a stream, and its way back.
+//! A dump: all items of a server as a stream, and the restore of one.
 //!
 //! ```text
 //! holdall-dump 1
@@ -7,9 +7,9 @@
 //! END 1
 //! ```
 //!
-//! A line for each item, in the words of `lru_crawler metadump`, and its value. `exp` is in Unix
-//! time, and -1 for an item that does not expire. The last line has the number of items, so that a
-//! dump that was cut short is known. A value that is to be renewed is not in it.
+//! One line per item, in the words of `lru_crawler metadump`, and its value. `exp` is in Unix time,
+//! and -1 for an item that does not expire. The last line has the number of items, which reveals a
+//! truncated dump. Values that must be renewed are left out.
 
 use std::io::{BufRead, Read, Write};
 use std::time::{Duration, Instant};
@@ -20,39 +20,39 @@ use crate::values::{Answer, VALUE_BYTES_MAX, key_word, now_unix, read};
 
 pub(crate) const FIRST_LINE: &str = "holdall-dump 1";
 
-/// Requests that are sent before their replies are read.
+/// Requests sent before their replies are read.
 const BATCH: usize = 64;
 
-/// Text that is gathered before it is written, in bytes: replies of small values are read without
-/// waiting for whoever reads the dump.
+/// Bytes of text collected before a write: replies of small values are read without waiting for the
+/// dump's reader.
 const TEXT_BYTES: usize = 1 << 20;
 
-/// The latest expiry time that memcached takes: to it, a later one is in the past.
+/// The latest expiry time that memcached accepts: it treats a later one as past.
 const EXPIRES_MAX: u64 = i32::MAX as u64;
 
 /// The longest line of a dump, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// Items that were dumped.
+/// Dumped items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dumped {
     /// In the dump.
     pub items: u64,
     /// Bytes of their values.
     pub bytes: u64,
-    /// Named by the server, and gone when they were asked for.
+    /// Named by the server, but gone when requested.
     pub gone: u64,
-    /// Left out: values that a client is to renew.
+    /// Left out: values that a client must renew.
     pub stale: u64,
-    /// Left out: of Redis what is no string, and keys that no word of 250 bytes names.
+    /// Left out: Redis values that are not strings, and keys that no word of 250 bytes names.
     pub left: u64,
 }
 
-/// Writes all items whose keys begin with `prefix`. `seen` hears how far it is.
+/// Writes all items whose keys start with `prefix`. `seen` receives the progress.
 ///
 /// # Errors
 ///
-/// Those of the server and of `out`.
+/// Returns the errors of the server and of `out`.
 pub fn dump(
     keys: KeyDump,
     values: &mut Connection,
@@ -128,7 +128,7 @@ pub(crate) fn write_item(
     out.write_all(b"\n")
 }
 
-/// Items that were restored.
+/// Restored items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Stored.
@@ -137,11 +137,11 @@ pub struct Restored {
     pub bytes: u64,
     /// Expired since the dump.
     pub expired: u64,
-    /// There already, with `add`.
+    /// Already present, with `add`.
     pub present: u64,
-    /// Refused, mostly because they are larger than the server takes.
+    /// Refused, mostly because they are larger than the server's limit.
     pub refused: u64,
-    /// The reason for the first of these.
+    /// The reason for the first refusal.
     pub refusal: Option<String>,
 }
 
@@ -152,10 +152,10 @@ impl Restored {
     }
 }
 
-/// The way in which items are stored.
+/// How items are stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Items a second at the most; 0: as fast as the server takes them.
+    /// Maximum number of items per second; 0: as fast as the server accepts them.
     pub per_second: u64,
     /// Does not overwrite existing keys.
     pub add: bool,
@@ -165,7 +165,7 @@ pub struct Pace {
 ///
 /// # Errors
 ///
-/// A dump that is none or not whole, after what came before was stored; those of the server.
+/// An invalid or incomplete dump, after its earlier items were stored; the server's errors.
 pub fn restore(
     dump: &mut impl BufRead,
     to: &mut Connection,
@@ -201,7 +201,7 @@ pub fn restore(
             continue;
         }
         waiting.push(value.len() as u64);
-        // Large values are not gathered.
+        // Large values are not collected.
         if waiting.len() == BATCH || requests.len() > 1 << 20 {
             store(&mut requests, &mut waiting, to, &mut restored)?;
             seen(&restored);
@@ -234,7 +234,7 @@ fn store(
                 restored.bytes += bytes;
             }
             "NS" => restored.present += 1,
-            // What every key would be answered is no refusal of one.
+            // An answer that every key would get is not a refusal of one.
             reply if reply.starts_with("SERVER_ERROR") => restored.refuse(reply),
             reply => return Err(to.unexpected("ms", reply)),
         }
@@ -277,7 +277,7 @@ impl Head {
     /// Adds the request that stores it; false for a key that no word names.
     fn request(&self, value: &[u8], add: bool, out: &mut Vec<u8>) -> bool {
         let Some((word, flag)) = key_word(&self.key) else { return false };
-        // Unix times are beyond thirty days, so servers take them as they are.
+        // Unix times are beyond thirty days, so servers accept them unchanged.
         let expires = self.expires.unwrap_or(0).min(EXPIRES_MAX);
         let mode = if add { " ME" } else { "" };
         out.extend_from_slice(b"ms ");

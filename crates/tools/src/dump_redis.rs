@@ -1,4 +1,4 @@
-//! A dump of a Redis or Valkey: its strings, which are all that a memory cache can keep.
+//! A dump of a Redis or Valkey: its strings, the only type that a memory cache can store.
 
 use std::io::Write;
 
@@ -7,21 +7,21 @@ use crate::dump::{Dumped, FIRST_LINE, write_item, written};
 use crate::redis::{Redis, Reply, write_request};
 use crate::values::{key_word, now_unix};
 
-/// Keys that Redis is asked to look at in a turn, and of which values are asked for together.
+/// Keys that Redis examines per turn, and whose values are requested together.
 const BATCH: &str = "64";
 
-/// Turns of a listing beside one for each key of the database, at most. A turn looks at 64 buckets
-/// or more, and Redis makes a table smaller whose buckets are nearly all empty: the end comes long
+/// Maximum number of turns of a listing in addition to one per key of the database. A turn examines
+/// at least 64 buckets, and Redis shrinks a table with nearly empty buckets: the end comes long
 /// before.
 const TURNS_MAX: u64 = if cfg!(test) { 100 } else { 1 << 20 };
 
-/// Writes all strings whose keys begin with `prefix`. `seen` hears how far it is.
+/// Writes all strings whose keys start with `prefix`. `seen` receives the progress.
 ///
-/// Keys that change their place while they are listed may come twice, with the same value.
+/// Keys that move during the listing may come twice, with the same value.
 ///
 /// # Errors
 ///
-/// Those of the server and of `out`; a listing that does not end.
+/// Returns the errors of the server and of `out`, and of a listing that does not end.
 pub fn dump_redis(
     from: &mut Redis,
     prefix: &str,
@@ -32,7 +32,7 @@ pub fn dump_redis(
     let pattern = pattern(prefix);
     let size = match from.ask("DBSIZE", &[])? {
         Reply::Number(size) => u64::try_from(size).unwrap_or(0),
-        // A user may list keys and not ask for their number.
+        // A user may have the right to list keys, but not to count them.
         _ => u64::from(u32::MAX),
     };
     let turns_max = size.saturating_add(TURNS_MAX);
@@ -62,7 +62,7 @@ pub fn dump_redis(
     Ok(dumped)
 }
 
-/// The glob of Redis for keys that begin so.
+/// The Redis glob for keys with this prefix.
 fn pattern(prefix: &str) -> String {
     let mut pattern = String::new();
     for character in prefix.chars() {
@@ -99,7 +99,7 @@ fn write_batch(
         write_request(&[b"GET", key], &mut requests);
         write_request(&[b"PTTL", key], &mut requests);
     }
-    // Times to live count from here: for a slow reader a value dies early rather than late.
+    // Lifetimes count from here: for a slow reader, a value expires early rather than late.
     let asked_at = now_unix();
     from.send(&requests)?;
     dumped.left += keys.iter().filter(|key| !is_kept(key)).count() as u64;
@@ -122,7 +122,7 @@ fn write_batch(
     Ok(())
 }
 
-/// Milliseconds that a key has to live; `None` for one that does not expire or is not there.
+/// Remaining milliseconds of a key; `None` for one that does not expire or does not exist.
 fn life(from: &mut Redis) -> Result<Option<u64>, Error> {
     match from.reply("PTTL")? {
         Reply::Number(millis) => Ok(u64::try_from(millis).ok()),
@@ -130,9 +130,9 @@ fn life(from: &mut Redis) -> Result<Option<u64>, Error> {
     }
 }
 
-/// The shorter of a key's lives before and after its value was read. Between two commands a client
-/// may store another value with another life, and then the one that was read has either: no value
-/// outlives its own. A transaction would be exact, and is refused to users who may only read.
+/// The shorter of a key's lifetimes before and after its value was read. Between two commands, a
+/// client may store another value with another lifetime; the value read then has one of the two,
+/// and no value outlives its own. A transaction would be exact, but is refused to read-only users.
 fn shorter(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     before.into_iter().chain(after).min()
 }
@@ -147,8 +147,8 @@ mod tests {
     use super::*;
     use crate::connection::Options;
 
-    /// A dump of a server that answers DBSIZE by `dbsize`, and each SCAN by no key and the cursor
-    /// that `next` makes of its number.
+    /// A dump of a server that answers DBSIZE with `dbsize`, and each SCAN with no key and the
+    /// cursor that `next` makes from its number.
     fn dump(dbsize: &'static str, next: fn(u64) -> u64) -> Result<Dumped, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_value_that_changes_meanwhile_does_not_outlive_its_time() {
-        // A session that was kept for ever is stored anew for 20 seconds, and the other way round.
+        // A session without expiry is replaced by one of 20 seconds, and the other way round.
         assert_eq!(shorter(None, Some(20_000)), Some(20_000));
         assert_eq!(shorter(Some(20_000), None), Some(20_000));
         assert_eq!(shorter(Some(300_000), Some(20_000)), Some(20_000));

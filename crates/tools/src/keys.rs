@@ -1,21 +1,21 @@
-//! The keys of a server: `lru_crawler metadump all`, one line for each item.
+//! The keys of a server: `lru_crawler metadump all`, one line per item.
 
 use std::fmt::Write as _;
 
 use crate::connection::{Connection, Error};
 
-/// One item, as a server describes it.
+/// One item, as described by a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: Vec<u8>,
-    /// Unix time at which it dies; `None`: never.
+    /// Unix time of its expiry; `None`: never.
     pub expires: Option<u64>,
-    /// Bytes of the item with its header.
+    /// Bytes of the item including its header.
     pub size: u64,
 }
 
-/// The entries of a server, as they come. While they are read, the server goes on.
+/// The entries of a server, in order of arrival. The server keeps working while they are read.
 #[derive(Debug)]
 pub struct KeyDump {
     connection: Connection,
@@ -23,7 +23,7 @@ pub struct KeyDump {
 }
 
 impl KeyDump {
-    /// Asks for all keys.
+    /// Requests all keys.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl KeyDump {
             let line = self.connection.line()?;
             match line.as_str() {
                 "END" => return Ok(None),
-                // 1.6.45 says so before the first line.
+                // 1.6.45 sends this before the first line.
                 "OK" => {}
                 line => match parsed(line) {
                     Some(entry) => return Ok(Some(entry)),
@@ -79,7 +79,7 @@ pub(crate) fn parsed(line: &str) -> Option<Entry> {
     Some(Entry { key, expires, size })
 }
 
-/// A key with `%20` and the like as bytes.
+/// Decodes a key with `%20` and the like into bytes.
 pub(crate) fn decoded(text: &str) -> Option<Vec<u8>> {
     let mut key = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -108,7 +108,7 @@ pub(crate) fn encoded(key: &[u8]) -> String {
     text
 }
 
-/// A key for a terminal: what is no visible ASCII is shown as `\x1b`.
+/// A key for a terminal: anything but visible ASCII is shown as `\x1b`.
 #[must_use]
 pub fn shown(key: &[u8]) -> String {
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Round trips of a request that does nothing.
+//! Round trips of a request without an effect.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::connection::{Connection, Error};
 ///
 /// # Errors
 ///
-/// Those of the connection, and a reply that is none.
+/// Returns errors of the connection, or of an invalid reply.
 pub fn round_trip(connection: &mut Connection) -> Result<(Duration, String), Error> {
     let begin = Instant::now();
     connection.send(b"version\r\n")?;
@@ -22,7 +22,7 @@ pub fn round_trip(connection: &mut Connection) -> Result<(Duration, String), Err
     }
 }
 
-/// Times of `count` round trips in microseconds, with a pause between two.
+/// Times of `count` round trips in microseconds, with pauses between them.
 ///
 /// # Errors
 ///

@@ -6,8 +6,8 @@
 //!                        \ -> dump -> a stream -> restore -> Connection
 //! ```
 //!
-//! They speak memcached's text and meta protocol, and work with memcached 1.6 as with holdall.
-//! Dumps are made of Redis and Valkey, too.
+//! They use memcached's text and meta protocol, and work with memcached 1.6 as with holdall. Dumps
+//! of Redis and Valkey are also supported.
 #![forbid(unsafe_code)]
 
 mod bigkeys;

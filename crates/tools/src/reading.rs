@@ -1,23 +1,22 @@
-//! A member's answer: the lines of `stats` and of the groups that its role has.
+//! A member's answer: the lines of `stats` and of its role's groups.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Error};
 
-/// Bytes of one group at the most: a server has some thousand, with namespaces some hundred
-/// thousand.
+/// Maximum bytes of one group: a server has some thousand, with namespaces some hundred thousand.
 const GROUP_BYTES_MAX: usize = 4 << 20;
 
-/// Statistics of a reading at the most, since one takes more memory than its line has bytes. A
-/// server has some thousand, and 14,336 more with all 1,024 namespaces; a proxy has some for each
-/// server.
+/// Maximum number of statistics in a reading, because one takes more memory than its line has
+/// bytes. A server has some thousand, and 14,336 more with all 1,024 namespaces; a proxy has some
+/// for each server.
 const STATS_MAX: usize = 50_000;
 
-/// The longest that one group may take, however often a line of it comes.
+/// The maximum time for one group, however often a line of it comes.
 const GROUP_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// The kind of a member, by the statistics that it has.
+/// The kind of a member, determined by its statistics.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Role {
     /// holdall or memcached.
@@ -45,30 +44,30 @@ impl Role {
 pub struct Reading {
     /// The kind of the member.
     pub role: Role,
-    /// The time at which the answer had been read.
+    /// The time at which the answer was complete.
     pub at: Instant,
     /// From the request for `stats` to the end of its answer.
     pub round_trip: Duration,
-    /// Statistics by name. Groups have names of their own (`latency:get:p99_seconds`), so all stand
-    /// together. Control characters are escaped, since values are shown on terminals.
+    /// Statistics by name. Groups have distinct names (`latency:get:p99_seconds`), so all share one
+    /// map. Control characters are escaped, because values are shown on terminals.
     pub stats: BTreeMap<String, String>,
 }
 
-/// The groups to ask for beside those that the table needs.
+/// The groups to query in addition to those of the table.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Wanted {
     /// The most popular keys.
     pub hot_keys: bool,
-    /// Everything that the member says of its keys, namespaces or servers.
+    /// All statistics of the member's keys, namespaces or servers.
     pub details: bool,
 }
 
 impl Reading {
-    /// Asks a member.
+    /// Queries a member.
     ///
     /// # Errors
     ///
-    /// Those of the connection, and an answer that is none.
+    /// Returns errors of the connection, or of an invalid answer.
     pub fn take(connection: &mut Connection, wanted: Wanted) -> Result<Self, Error> {
         let begin = Instant::now();
         let mut stats = BTreeMap::new();
@@ -104,7 +103,7 @@ impl Reading {
         self.stats.get(name)?.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
-    /// The numbers of one name of each cluster: `cluster:NAME:what`.
+    /// The numbers of one name for each cluster: `cluster:NAME:what`.
     pub fn of_clusters<'r>(&'r self, what: &'r str) -> impl Iterator<Item = f64> + 'r {
         let clusters = self.stats.range("cluster:".to_owned()..="cluster;".to_owned());
         let named = clusters
@@ -112,7 +111,7 @@ impl Reading {
         named.filter_map(|(_, value)| value.parse().ok())
     }
 
-    /// The version that the member says it is.
+    /// The version that the member reports.
     #[must_use]
     pub fn version(&self) -> &str {
         let own = self.stats.get("holdall_version").or_else(|| self.stats.get("version"));
@@ -130,12 +129,13 @@ fn role_of(stats: &BTreeMap<String, String>) -> Role {
     }
 }
 
-/// Adds the lines of one group, which `request` asks for. One that the member does not have adds
+/// Adds the lines of the group that `request` queries. A group that the member does not have adds
 /// none.
 ///
 /// # Errors
 ///
-/// Those of the connection; an answer that is none, or takes more or longer than a member's does.
+/// Returns errors of the connection, or of an answer that is invalid, or exceeds a member's limits
+/// of size or time.
 pub fn stats_group(
     connection: &mut Connection,
     request: &'static str,
@@ -165,7 +165,7 @@ pub fn stats_group(
 ///
 /// # Errors
 ///
-/// Those of [`stats_group`]; an answer without any.
+/// Those of [`stats_group`]; an answer without any setting.
 pub fn server_settings(connection: &mut Connection) -> Result<BTreeMap<String, String>, Error> {
     let mut settings = BTreeMap::new();
     stats_group(connection, "stats settings", &mut settings)?;
@@ -215,7 +215,7 @@ mod tests {
         let error = Reading::take(&mut connection, Wanted::default()).unwrap_err().to_string();
         assert!(error.contains("more, or more slowly, than a member does"), "{error}");
         drop(connection);
-        // What the sockets hold comes on top.
+        // The contents of the sockets come on top.
         assert!(server.join().unwrap() < 32 * GROUP_BYTES_MAX);
     }
 
@@ -229,7 +229,7 @@ mod tests {
             let lines: String = (0..=STATS_MAX).map(|name| format!("STAT {name}\r\n")).collect();
             assert!(lines.len() < GROUP_BYTES_MAX);
             stream.read_exact(&mut [0; b"stats\r\n".len()]).unwrap();
-            // The other side goes away before it has all.
+            // The peer closes before it has everything.
             let _ = stream.write_all((lines + "END\r\n").as_bytes());
         });
         let options = Options { timeout: Duration::from_secs(20), ..Options::default() };

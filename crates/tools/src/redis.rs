@@ -7,10 +7,10 @@ use crate::connection::{Connection, Error, Options, login_in};
 /// The start of an address of Redis.
 pub const SCHEME: &str = "redis://";
 
-/// The longest value that Redis keeps, in bytes.
+/// The longest value that Redis stores, in bytes.
 const TEXT_BYTES_MAX: usize = 512 << 20;
 
-/// More entries than any reply to what is asked here has.
+/// More entries than any reply to these requests has.
 const ENTRIES_MAX: usize = 1 << 20;
 
 /// A reply.
@@ -20,21 +20,20 @@ pub enum Reply {
     Text(Vec<u8>),
     /// A number.
     Number(i64),
-    /// Nothing: there is no such key.
+    /// Null: there is no such key.
     Nothing,
     /// A list.
     List(Vec<Self>),
-    /// A refusal, which begins with its kind.
+    /// A refusal, which starts with its kind.
     Refused(String),
 }
 
-/// A connection, logged in and with its database chosen.
+/// A connection after login, with its database selected.
 #[derive(Debug)]
 pub struct Redis(Connection);
 
 impl Redis {
-    /// Connects to `redis://HOST:PORT/DB`; the port is 6379 and the database 0 where they are left
-    /// out.
+    /// Connects to `redis://HOST:PORT/DB`; the default port is 6379, the default database 0.
     ///
     /// # Errors
     ///
@@ -68,7 +67,7 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// Those of the connection; a reply that is none.
+    /// Returns errors of the connection, or of an invalid reply.
     pub fn ask(&mut self, command: &'static str, words: &[&str]) -> Result<Reply, Error> {
         let mut request = Vec::new();
         let words = std::iter::once(command).chain(words.iter().copied());

@@ -1,7 +1,7 @@
-//! Values of items, each with what the server says of it in the same reply.
+//! Values of items, each with its metadata from the same reply.
 //!
-//! A list of keys is older than the values that are asked for by it: an item may be another by
-//! then, with another time to live. Only what stands in one reply belongs together.
+//! A list of keys is older than the values requested with it: by then, an item may be another, with
+//! another lifetime. Only data of one reply belongs together.
 
 use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,28 +14,28 @@ use crate::connection::{Connection, Error};
 /// The longest word that names a key, in bytes.
 const KEY_WORD_BYTES_MAX: usize = 250;
 
-/// The largest value that is dumped or restored, in bytes: as large as a server may keep one.
+/// The largest value in a dump or restore, in bytes: a server's maximum.
 pub(crate) const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// What a server has of a key.
+/// A server's state of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Nothing any more.
+    /// No longer there.
     Gone,
-    /// A value that is to be renewed: marked stale, or an empty one that was made for the client
-    /// which is to fill it.
+    /// A value that must be renewed: marked stale, or an empty one created for the client that
+    /// fills it.
     Stale,
     /// A value.
     Item {
         value: Vec<u8>,
         flags: u32,
-        /// Unix time at which it dies; `None`: never.
+        /// Unix time of its expiry; `None`: never.
         expires: Option<u64>,
     },
 }
 
-/// A key as a word of a meta command, and the flag that says how it is written: base64 only where
-/// it must be, since the word may have 250 bytes at the most. `None` for a key that none can name.
+/// A key as a word of a meta command, and the flag for its encoding: base64 only if needed, because
+/// the word may have at most 250 bytes. `None` for a key that no word can name.
 pub(crate) fn key_word(key: &[u8]) -> Option<(Cow<'_, [u8]>, &'static str)> {
     let (word, flag): (Cow<'_, [u8]>, _) =
         match key.iter().all(|byte| *byte > b' ' && *byte != 0x7f) {
@@ -45,11 +45,11 @@ pub(crate) fn key_word(key: &[u8]) -> Option<(Cow<'_, [u8]>, &'static str)> {
     (1..=KEY_WORD_BYTES_MAX).contains(&word.len()).then_some((word, flag))
 }
 
-/// Asks for values and passes each on, in the order of the keys. `u` leaves the order of eviction
-/// as it is.
+/// Requests values and passes each on, in the order of the keys. `u` leaves the eviction order
+/// unchanged.
 ///
-/// A server gives the right to renew a stale value to the first that reads it. Here nobody renews,
-/// so the right is given back.
+/// A server gives the right to renew a stale value to its first reader. This reader does not renew,
+/// so it gives the right back.
 pub(crate) fn read(
     keys: &[Vec<u8>],
     server: &mut Connection,
@@ -59,7 +59,7 @@ pub(crate) fn read(
     for key in keys {
         write_request(b"mg", key, " v f t u", &mut requests);
     }
-    // Times to live count from here: for a slow reader a value dies early rather than late.
+    // Lifetimes count from here: for a slow reader, a value expires early rather than late.
     let asked_at = now_unix();
     server.send(&requests)?;
     let mut won = Vec::new();
@@ -85,9 +85,9 @@ pub(crate) fn read(
     give_back(&won, server)
 }
 
-/// Gives back the right to renew what is still stale: marked so once more, a value is the next
-/// reader's to renew. Its cas unique is asked for here alone: a server may keep none of an item for
-/// which nobody has asked, and would have to find room for one of each.
+/// Gives back the right to renew values that are still stale: marked stale again, a value is the
+/// next reader's to renew. The cas unique is requested only here: a server may not store one for an
+/// item until it is requested, and would need room for one for each.
 fn give_back(won: &[&[u8]], server: &mut Connection) -> Result<(), Error> {
     let mut requests = Vec::new();
     won.iter().for_each(|key| write_request(b"mg", key, " c u", &mut requests));
@@ -96,9 +96,9 @@ fn give_back(won: &[&[u8]], server: &mut Connection) -> Result<(), Error> {
     let mut marked = 0;
     for key in won {
         let line = server.line()?;
-        // It is another by now, or gone.
+        // The item has changed, or is gone.
         if let Some(cas) = cas_of_stale(&line) {
-            // Without T the time to live stays.
+            // Without T, the lifetime stays.
             write_request(b"md", key, &format!(" I C{cas}"), &mut requests);
             marked += 1;
         } else if line != "EN" && !line.starts_with("HD") {
@@ -126,7 +126,7 @@ pub(crate) fn now_unix() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Adds a request; keys that no word names have been left out before.
+/// Adds a request; keys that no word names were left out before.
 fn write_request(command: &[u8], key: &[u8], flags: &str, out: &mut Vec<u8>) {
     let (word, flag) = key_word(key).unwrap_or_default();
     out.extend_from_slice(command);
@@ -142,7 +142,7 @@ fn write_request(command: &[u8], key: &[u8], flags: &str, out: &mut Vec<u8>) {
 struct Head {
     bytes: usize,
     flags: u32,
-    /// `None`: without end.
+    /// `None`: it does not expire.
     seconds_left: Option<u64>,
     is_stale: bool,
     is_won: bool,

@@ -120,7 +120,7 @@ pub(super) struct BigKeysArgs {
     pub reach: Reach,
 }
 
-/// A separator that is none.
+/// An invalid separator.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("one character of ASCII")]
 struct NoSeparator;
@@ -259,7 +259,7 @@ pub(super) struct FromReach {
 }
 
 impl FromReach {
-    /// The way that these flags describe; without one of them it is that of the other server.
+    /// The connection settings in these flags; without any, those of the other server.
     pub(super) fn options(&self, to: &Options) -> Options {
         let Self { from_plain, from_tls_ca, from_tls_insecure, from_login } = self.clone();
         let is_same =

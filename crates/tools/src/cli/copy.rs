@@ -24,7 +24,7 @@ pub(super) fn dump(arguments: DumpArgs) -> Result<ExitCode, Error> {
     let dumped = match &arguments.out {
         Some(file) => {
             let failed = |error| Error::File { file: file.clone(), error };
-            // The dump of yesterday stays until this one is whole.
+            // Yesterday's dump remains until this one is complete.
             let mut out = NewFile::create(file, &options.files()).map_err(failed)?;
             let dumped = dumped(&arguments.address, &options, &arguments.prefix, &mut out)?;
             out.finish().map_err(failed)?;
@@ -82,7 +82,7 @@ fn dumped_redis(
     Ok(dumped)
 }
 
-/// What is said of keys that were left out.
+/// The message about skipped keys.
 fn left_out(stale: u64, left: u64) -> String {
     let mut text = String::new();
     for (count, which) in [
@@ -96,7 +96,7 @@ fn left_out(stale: u64, left: u64) -> String {
     text
 }
 
-/// Items of a server, by its statistics.
+/// The number of a server's items, by its statistics.
 fn items_of(server: &mut Connection) -> Result<u64, Error> {
     server.send(b"stats\r\n")?;
     let mut items = 0;
@@ -141,7 +141,7 @@ pub(super) fn copy(arguments: CopyArgs) -> Result<ExitCode, Error> {
     let CopyArgs { from, prefix, storing, json, .. } = arguments;
     let dumping = thread::spawn(move || dumped(&from, &way, &prefix, writer));
     let restored = crate::restore(&mut BufReader::new(reader), &mut to, pace(storing), |_| ());
-    // The reason for a dump that was cut short is the dumping side's, unless nobody reads its pipe.
+    // The reason for a truncated dump is the dumping side's, unless its pipe has no reader.
     let dumped = match dumping.join() {
         Ok(Err(Error::Dump(_))) if restored.is_err() => Dumped::default(),
         Ok(dumped) => dumped?,
@@ -154,8 +154,8 @@ fn pace(storing: Storing) -> Pace {
     Pace { per_second: storing.rate, add: storing.add }
 }
 
-/// Tells what was stored, and what the dump left out, where that is known. The status of a part is
-/// for a server that refused items, which are nowhere else once the old server is gone.
+/// Reports the stored items, and those that the dump skipped, if known. The status of a part is for
+/// a server that refused items, which are lost once the old server is gone.
 fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) -> Result<ExitCode, Error> {
     let Restored { items, bytes, expired, present, refused, refusal } = restored;
     if as_json {
@@ -183,8 +183,8 @@ fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) -> Result<E
     Ok(if refused > 0 { ExitCode::from(PART) } else { ExitCode::SUCCESS })
 }
 
-/// What was done, on stderr: stdout may be the dump.
+/// The result, on stderr: stdout may be the dump.
 fn summary(line: &str) {
-    // Nobody is left to tell when stderr is closed.
+    // When stderr is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! The command lines. Exit status: 0; 1 when a server fails or a file; 2 when a server refused
+//! The command lines. Exit status: 0; 1 when a server or a file fails; 2 when a server refused
 //! items; 64 for a wrong command line.
 
 mod commands;
@@ -35,7 +35,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// The way that the flags describe.
+    /// The connection settings in the flags.
     #[must_use]
     pub fn options(&self) -> Options {
         Options {
@@ -89,12 +89,12 @@ fn run<P: Parser>(
 }
 
 fn failed(name: &str, error: &Error) -> ExitCode {
-    // Nobody is left to tell when stderr is closed.
+    // When stderr is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "holdall {name}: {error}");
     ExitCode::FAILURE
 }
 
-/// Prints a line; false once nobody reads any more, as after `head`.
+/// Prints a line; false once the reader is gone, as after `head`.
 fn say(line: &str) -> Result<bool, Error> {
     match writeln!(io::stdout().lock(), "{line}") {
         Ok(()) => Ok(true),
@@ -103,7 +103,7 @@ fn say(line: &str) -> Result<bool, Error> {
     }
 }
 
-/// A line of progress on a terminal's stderr; elsewhere nothing.
+/// A line of progress on a terminal's stderr; nothing elsewhere.
 fn progress(total: Option<u64>) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
