@@ -1,4 +1,4 @@
-//! Settings written to the host, and the former ones brought back.
+//! Writes settings to the host, and restores the former ones.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::ethtool;
 use crate::finding::{Finding, Setting};
 use crate::host::Host;
 
-/// The file that remembers former settings, until `undo` or the next start of the host.
+/// The file with former settings, until `undo` or the next reboot.
 pub const UNDO_FILE: &str = "/run/holdall-doctor.json";
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -31,17 +31,17 @@ pub enum ChangeError {
     /// The file of former settings is damaged.
     #[error("{UNDO_FILE}: {0}; it is left as it is")]
     Damaged(serde_json::Error),
-    /// Nothing was changed before.
+    /// There is no earlier change.
     #[error("{UNDO_FILE} is not there: nothing was changed since the host started")]
     NothingToUndo,
 }
 
-/// Writes the settings of all findings, and returns those that were changed. The former ones are
-/// remembered before each is written.
+/// Writes the settings of all findings, and returns the changed ones. Each former one is stored
+/// before the write.
 ///
 /// # Errors
 ///
-/// The first that fails; those before it stay changed and remembered.
+/// Returns the first failure; earlier settings stay changed and stored.
 pub fn apply(host: &Host, findings: &[Finding]) -> Result<Vec<Setting>, ChangeError> {
     let mut former = remembered(host)?.unwrap_or_default();
     let mut changed = Vec::new();
@@ -61,11 +61,11 @@ pub fn apply(host: &Host, findings: &[Finding]) -> Result<Vec<Setting>, ChangeEr
     Ok(changed)
 }
 
-/// Brings the former settings back, the last first, and returns them.
+/// Restores the former settings, last first, and returns them.
 ///
 /// # Errors
 ///
-/// The first that fails; it and those before it stay remembered.
+/// Returns the first failure; it and those before it stay stored.
 pub fn undo(host: &Host) -> Result<Vec<Setting>, ChangeError> {
     let mut former = remembered(host)?.ok_or(ChangeError::NothingToUndo)?;
     let mut undone = Vec::new();
@@ -81,7 +81,7 @@ pub fn undo(host: &Host) -> Result<Vec<Setting>, ChangeError> {
     Ok(undone)
 }
 
-/// The present value of a setting.
+/// The current value of a setting.
 fn read(host: &Host, name: &str) -> Option<String> {
     ethtool::read(host, name).unwrap_or_else(|| host.text(name))
 }
@@ -91,8 +91,8 @@ fn write(host: &Host, setting: &Setting) -> io::Result<()> {
     by_ethtool.unwrap_or_else(|| host.write(&setting.file, &setting.value))
 }
 
-/// The value among choices such as `always [madvise] never`; elsewhere words are parted by one
-/// space, as they are written.
+/// The selected value of choices such as `always [madvise] never`; otherwise words are separated by
+/// one space, as they are written.
 fn chosen(text: &str) -> String {
     let choice = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     choice.map_or_else(

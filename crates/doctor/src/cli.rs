@@ -84,7 +84,7 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn refused(why: &dyn std::fmt::Display) -> ExitCode {
-    // Nobody is left to tell when stderr is closed.
+    // When stderr is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "holdall doctor: {why}");
     ExitCode::from(EXIT_FAILURE)
 }

@@ -1,4 +1,4 @@
-//! Lists of CPUs as the kernel writes them, and where the CPUs of a host are.
+//! Lists of CPUs in the kernel's format, and the places of a host's CPUs.
 
 use crate::host::Host;
 
@@ -14,7 +14,7 @@ pub(crate) struct Cpu {
     pub core: u32,
 }
 
-/// The CPUs of a list such as `0-3,8`. A text that is no list gives none.
+/// The CPUs of a list such as `0-3,8`; none for an invalid text.
 pub(crate) fn list(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -29,7 +29,7 @@ pub(crate) fn list(text: &str) -> Vec<u32> {
     cpus
 }
 
-/// A mask as `rps_cpus` wants it: groups of 32 bits in hexadecimal, the highest first.
+/// A mask in the format of `rps_cpus`: groups of 32 bits in hexadecimal, highest first.
 pub(crate) fn mask(cpus: &[u32]) -> String {
     let groups = cpus.iter().max().map_or(1, |most| most / 32 + 1);
     let words: Vec<String> = (0..groups)
@@ -55,13 +55,13 @@ pub(crate) fn online(host: &Host) -> Vec<Cpu> {
         .map(|number| Cpu {
             number,
             package: of(number, "physical_package_id").unwrap_or(0),
-            // A host that does not say has one core a CPU.
+            // Without this information, each CPU is a core.
             core: of(number, "core_id").unwrap_or(number),
         })
         .collect()
 }
 
-/// Physical cores: CPUs that are no sibling of one before them.
+/// Physical cores: CPUs that are not siblings of an earlier one.
 pub(crate) fn cores(cpus: &[Cpu]) -> usize {
     let mut cores: Vec<(u32, u32)> = cpus.iter().map(|cpu| (cpu.package, cpu.core)).collect();
     cores.sort_unstable();

@@ -1,20 +1,20 @@
 //! The settings of a network interface's driver, by the program `ethtool`: they are behind a system
-//! call that has no file.
+//! call and have no file.
 //!
-//! A host without the program, and a driver without the setting, say nothing.
+//! Without the program, or for a driver without the setting, there is no value.
 
 use std::io;
 use std::process::{Command, Stdio};
 
 use crate::host::Host;
 
-/// Where Debian, Red Hat and others have it.
+/// Its place in Debian, Red Hat and others.
 const PROGRAMS: [&str; 3] = ["/usr/sbin/ethtool", "/sbin/ethtool", "/usr/bin/ethtool"];
 
-/// The word with which the name of a setting begins that is no file.
+/// The first word in the name of a setting that is not a file.
 const NAME: &str = "ethtool ";
 
-/// Receive rings, or channels: what is set, and the most that the driver has.
+/// Receive rings, or channels: the current number, and the driver's maximum.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Size {
     pub now: u64,
@@ -51,12 +51,12 @@ pub(crate) fn coalescing(host: &Host, nic: &str) -> Option<Coalescing> {
 pub(crate) struct Features(String);
 
 impl Features {
-    /// Those that `ethtool -k` prints; none at all where it prints nothing.
+    /// The features printed by `ethtool -k`; none if it prints nothing.
     pub(crate) fn of(host: &Host, nic: &str) -> Self {
         Self(said(host, &["-k", nic]).unwrap_or_default())
     }
 
-    /// True for one that is on; none where it is not there, or cannot be changed.
+    /// True for one that is on; none if it is absent or fixed.
     pub(crate) fn is_on(&self, name: &str) -> Option<bool> {
         match value(&self.0, name)? {
             "on" => Some(true),
@@ -66,7 +66,7 @@ impl Features {
     }
 }
 
-/// The share of the hash's table for each receive queue, by its number.
+/// The hash table's share for each receive queue, by its number.
 pub(crate) fn table(host: &Host, nic: &str) -> Option<Vec<usize>> {
     let text = said(host, &["-x", nic])?;
     let rings = text.lines().next()?.split_once(" with ")?.1.split(' ').next()?;
@@ -86,7 +86,7 @@ pub(crate) fn setting(option: &str, nic: &str, name: &str) -> String {
     format!("{NAME}{option} {nic} {name}")
 }
 
-/// The present value of a [`setting`]; the outer `None` for the name of a file.
+/// The current value of a [`setting`]; the outer `None` for the name of a file.
 pub(crate) fn read(host: &Host, name: &str) -> Option<Option<String>> {
     let [option, nic, what] = words(name)?;
     Some(match option {
@@ -105,7 +105,7 @@ pub(crate) fn write(host: &Host, name: &str, value: &str) -> Option<io::Result<(
     Some(run(host, &[option, nic, what, value]).map(|_| ()))
 }
 
-/// The shell's command that changes a [`setting`]; `None` for the name of a file.
+/// The shell command that changes a [`setting`]; `None` for the name of a file.
 pub(crate) fn command(name: &str, value: &str) -> Option<String> {
     words(name).map(|_| format!("{name} {value}"))
 }
@@ -130,7 +130,7 @@ fn said(host: &Host, words: &[&str]) -> Option<String> {
     run(host, words).ok()
 }
 
-/// Runs the host's own program. An interface's name is a word of its own and none of its flags.
+/// Runs the host's own program. An interface's name is a separate word and never a flag.
 fn run(host: &Host, words: &[&str]) -> io::Result<String> {
     let program = PROGRAMS.into_iter().find(|program| host.has(program));
     let program = program.ok_or_else(|| io::Error::other("ethtool is not installed"))?;

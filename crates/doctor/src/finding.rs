@@ -1,4 +1,4 @@
-//! A finding, its reason, and the settings that mend it.
+//! A finding, its reason, and the settings that fix it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::ethtool;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// May be as it should; worth to know.
+    /// May be intended; useful to know.
     Note,
     /// Costs speed, memory or safety.
     Warning,
@@ -17,14 +17,14 @@ pub enum Level {
 /// A setting to write: `echo VALUE >FILE`, or `ethtool`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// The file, below `/proc/sys` or `/sys`, or the words of `ethtool` before the value.
+    /// The file in `/proc/sys` or `/sys`, or the words of `ethtool` before the value.
     pub file: String,
     /// The value.
     pub value: String,
 }
 
 impl Setting {
-    /// The shell's command for it.
+    /// The shell command for it.
     #[must_use]
     pub fn command(&self) -> String {
         if let Some(command) = ethtool::command(&self.file, &self.value) {
@@ -48,14 +48,14 @@ pub struct Finding {
     pub found: String,
     /// The reason why it matters.
     pub why: &'static str,
-    /// A command that mends it.
+    /// A command that fixes it.
     pub command: String,
-    /// Settings that `--apply` writes; none where that would not be safe.
+    /// Settings that `--apply` writes; none if that would not be safe.
     pub settings: Vec<Setting>,
 }
 
 impl Finding {
-    /// A finding that a person mends.
+    /// A finding that a person must fix.
     pub(crate) fn by_hand(
         check: &'static str,
         level: Level,
@@ -67,7 +67,7 @@ impl Finding {
         Self { check, level, found, why, command, settings: Vec::new() }
     }
 
-    /// A finding that settings mend.
+    /// A finding that settings fix.
     pub(crate) fn by_settings(
         check: &'static str,
         level: Level,
@@ -80,7 +80,7 @@ impl Finding {
     }
 }
 
-/// A setting below `/proc/sys`.
+/// A setting in `/proc/sys`.
 pub(crate) fn sysctl(name: &str, value: &str) -> Vec<Setting> {
     vec![Setting { file: format!("/proc/sys/{name}"), value: value.to_owned() }]
 }

@@ -1,4 +1,4 @@
-//! The host as files below a root folder, so that tests can make one up.
+//! The host as files in a root folder, so that tests can create one.
 
 use std::fs;
 use std::io;
@@ -12,22 +12,22 @@ pub struct Host {
 }
 
 impl Host {
-    /// The host whose `/proc`, `/sys` and other folders are below `root`.
+    /// The host whose `/proc`, `/sys` and other folders are in `root`.
     #[must_use]
     pub fn at(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// The path below the root.
+    /// The path in the root.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name.trim_start_matches('/'))
     }
 
-    /// The file that a process means by a name: its own folder and root are where it looks.
+    /// The file that a process means by a name, resolved in its own folder and root.
     pub(crate) fn of_process(&self, pid: u32, name: &str) -> PathBuf {
         let folder = if name.starts_with('/') { "root" } else { "cwd" };
         let own = self.path(&format!("/proc/{pid}/{folder}")).join(name.trim_start_matches('/'));
-        // Others than its user may not look there.
+        // Other users may not read there.
         if own.exists() || folder == "cwd" { own } else { self.path(name) }
     }
 
@@ -37,7 +37,7 @@ impl Host {
         folder.join(name).display().to_string()
     }
 
-    /// A file's text without the space around it; `None` if it cannot be read.
+    /// A file's text without surrounding space; `None` if it cannot be read.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         let bytes = fs::read(self.path(name)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
@@ -72,7 +72,7 @@ impl Host {
         fs::write(self.path(name), format!("{value}\n"))
     }
 
-    /// Writes a file of our own, with its folders.
+    /// Writes one of our own files, with its folders.
     pub(crate) fn keep(&self, name: &str, text: &str) -> io::Result<()> {
         let path = self.path(name);
         if let Some(folder) = path.parent() {
@@ -81,7 +81,7 @@ impl Host {
         fs::write(path, text)
     }
 
-    /// Removes a file of our own.
+    /// Removes one of our own files.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path(name))
     }

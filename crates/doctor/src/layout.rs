@@ -1,4 +1,4 @@
-//! The CPUs of threads and interrupts on a host with Hyper-Threading: a server's thread on the
+//! The CPUs for threads and interrupts on a host with Hyper-Threading: a server's thread on the
 //! first logical CPU of each core, interrupts on the second (*Enhancing the Scalability of
 //! Memcached*, section 4.2.3, table 2).
 

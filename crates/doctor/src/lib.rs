@@ -1,4 +1,4 @@
-//! Checks of a host that runs cache servers: `/proc` and `/sys` in, findings out.
+//! Checks of a host that runs cache servers: reads `/proc` and `/sys`, returns findings.
 //!
 //! ```text
 //!     Host (a root folder) -> Scene (CPUs, servers, interfaces) -> checks -> findings
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The checks are those of Intel's *Configuration and Deployment Guide For Memcached*, section 4.5,
-//! of *Enhancing the Scalability of Memcached*, section 4.2.3, and of what operators met since. A
-//! file that is not there ends its check without a finding: containers hide many.
+//! of *Enhancing the Scalability of Memcached*, section 4.2.3, and of later operators' experience.
+//! A missing file ends its check without a finding: containers hide many.
 #![forbid(unsafe_code)]
 
 mod change;
@@ -31,7 +31,7 @@ pub use layout::layout;
 pub use report::{report, text};
 pub use versions::{ask, known};
 
-/// Runs every check. Without `nics`, the interfaces that have a device are looked at.
+/// Runs every check. Without `nics`, it checks the interfaces that have a device.
 #[must_use]
 pub fn examine(host: &Host, nics: &[String]) -> Vec<Finding> {
     checks::all(&checks::Scene::of(host, nics))

@@ -1,4 +1,4 @@
-//! Findings for the terminal, and a report of the host for the description of a fault.
+//! Findings for the terminal, and a report of the host for fault reports.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::finding::{Finding, Level};
 use crate::host::Host;
 use crate::servers::Server;
 
-/// The findings, the gravest first.
+/// The findings, most serious first.
 #[must_use]
 pub fn text(findings: &[Finding]) -> String {
     if findings.is_empty() {

@@ -1,4 +1,4 @@
-//! The cache servers that run on the host.
+//! The cache servers running on the host.
 
 use crate::cpus;
 use crate::host::Host;
@@ -12,7 +12,7 @@ pub(crate) struct Server {
     /// `holdall` or `memcached`.
     pub name: String,
     pub settings: Settings,
-    /// The part that `settings` lacks.
+    /// The part missing in `settings`.
     pub unknown: Option<Unknown>,
     words: Words,
 }
@@ -47,12 +47,12 @@ impl Server {
         Some(Self { pid, name, settings, unknown, words })
     }
 
-    /// Bytes that may be resident: the promise of docs/promises.md.
+    /// Maximum resident bytes: the promise of docs/promises.md.
     pub(crate) fn resident_bytes(&self) -> u64 {
         self.settings.memory_bytes / 100 * 103 + (16 << 20)
     }
 
-    /// Its workers: those that run, or `-t` where the threads have other names.
+    /// Its workers: the running ones, or `-t` if the threads have other names.
     pub(crate) fn threads(&self, host: &Host) -> u64 {
         let tasks = format!("/proc/{}/task", self.pid);
         let is_worker = |task: &String| {
@@ -78,8 +78,8 @@ impl Server {
         format!("{} (pid {})", self.name, self.pid)
     }
 
-    /// The command line for a report, and the settings beside it, without names of files that hold
-    /// keys or users.
+    /// The command line for a report, and the other settings, without names of files that hold keys
+    /// or users.
     pub(crate) fn line(&self) -> String {
         let mut shown = vec![self.name.clone()];
         shown.extend((self.name == "holdall").then(|| "serve".to_owned()));

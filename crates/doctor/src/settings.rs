@@ -1,4 +1,4 @@
-//! The settings of a server, of whichever place: command line, file, environment.
+//! The settings of a server from any source: command line, file, environment.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,14 +12,14 @@ use options::{Endpoint, Environment, Invocation, Options, Style};
 use crate::host::Host;
 use crate::words::{Words, without_files};
 
-/// Memcached's defaults, which are ours.
+/// Memcached's defaults, which are also holdall's.
 const MEMORY_MB: u64 = 64;
 const CONNECTIONS: u64 = 1024;
 const BACKLOG: u64 = 1024;
 const THREADS: u64 = 4;
 const PORT: u64 = 11211;
 
-/// The settings that checks look at.
+/// The settings used by checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// `-m` in bytes.
@@ -32,7 +32,7 @@ pub(crate) struct Settings {
     pub backlog: u64,
     /// The TCP ports.
     pub ports: Vec<u64>,
-    /// An address other than the host's own on which it listens.
+    /// A listening address other than the host's own.
     pub open_address: Option<String>,
     /// It speaks TLS.
     pub has_tls: bool,
@@ -40,16 +40,16 @@ pub(crate) struct Settings {
     pub has_logins: bool,
     /// `-L`.
     pub huge_pages: bool,
-    /// Files that not everybody should read, by what they hold.
+    /// Files that not everyone should read, by content.
     pub secrets: Vec<(&'static str, String)>,
-    /// Those that do not stand on the command line, for a report.
+    /// The settings that are not on the command line, for a report.
     pub beside_line: Vec<String>,
 }
 
-/// The reason why settings are not known as a whole.
+/// The reason why some settings are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unknown {
-    /// The process's environment may only be read by its user and by root.
+    /// Only its user and root may read the process's environment.
     Environment,
     /// The file, or all together, in the words of the server's own refusal.
     Refused(String),
@@ -88,8 +88,8 @@ impl Settings {
         }
     }
 
-    /// Those of a `holdall serve` with this process id, as the server itself reads them, and what
-    /// could not be read.
+    /// Those of a `holdall serve` with this process id, as the server itself reads them, and the
+    /// unreadable part.
     pub(crate) fn of_process(
         host: &Host,
         pid: u32,
@@ -117,7 +117,7 @@ impl Settings {
             }
             Ok(Invocation::Print(_)) => (Self::of_words(words, false), unknown),
             Err(refusal) => {
-                // Without the variables that may not be read the rest may not go together.
+                // Without the unreadable variables, the rest may be inconsistent.
                 let unknown = unknown.unwrap_or_else(|| Unknown::Refused(refusal.to_string()));
                 (Self::of_words(words, false), Some(unknown))
             }
@@ -125,7 +125,7 @@ impl Settings {
     }
 
     fn resolved(options: &Options, given: &[Given]) -> Self {
-        // As they were given: the paths of `options` begin at the folder of this process.
+        // As given: the paths of `options` are relative to this process's folder.
         let file = |key: &str| {
             let given = given.iter().find(|given| given.key == key);
             given.and_then(|given| given.values.last().cloned())
@@ -191,9 +191,9 @@ fn path_for(host: &Host, pid: u32, name: &str) -> String {
     host.of_process(pid, name).display().to_string()
 }
 
-/// The words with the files of `--config` as this process finds them.
+/// The words, with the files of `--config` as this process finds them.
 fn with_files_of(host: &Host, pid: u32, words: &Words) -> Vec<String> {
-    // The parser takes any beginning of a flag that no other flag shares.
+    // The parser accepts any unique prefix of a flag.
     let is_config = |name: &str| name.len() >= "--conf".len() && "--config".starts_with(name);
     let mut is_file = false;
     let found = words.0.iter().map(|word| {
@@ -209,7 +209,7 @@ fn with_files_of(host: &Host, pid: u32, words: &Words) -> Vec<String> {
     found.collect()
 }
 
-/// Megabytes, or what a unit behind them says.
+/// Megabytes, or the unit that follows.
 fn memory_bytes(text: &str) -> u64 {
     let (digits, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
     let shift = match unit {
@@ -221,7 +221,7 @@ fn memory_bytes(text: &str) -> u64 {
     digits.parse::<u64>().unwrap_or(MEMORY_MB).saturating_mul(1 << shift)
 }
 
-/// The host of an element of `-l`, without what memcached allows in front of it and without a port:
+/// The host of an element of `-l`, without memcached's prefixes and without a port:
 /// `notls:127.0.0.1:11211`.
 fn host_of(element: &str) -> &str {
     let element = element.trim();
@@ -239,7 +239,7 @@ fn host_of(element: &str) -> &str {
     }
 }
 
-/// True for an address that no other host reaches.
+/// True for an address that other hosts cannot reach.
 fn is_own(host: &str) -> bool {
     host.parse::<IpAddr>().map_or_else(|_| host == "localhost", |ip| ip.is_loopback())
 }

@@ -1,7 +1,7 @@
-//! Faults that a running server is known to have, by the version that it tells.
+//! Known faults of a running server, by its reported version.
 //!
-//! The table is of public advisories and release notes of memcached: number, the first version
-//! without the fault, and what it is.
+//! The table is from public advisories and release notes of memcached: number, the first version
+//! without the fault, and the fault.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use crate::finding::{Finding, Level};
 
-/// A server is asked for so long.
+/// The time limit for a server's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The longest reply that is read.
+/// The longest accepted reply.
 const REPLY_BYTES_MAX: u64 = 4096;
 
-/// Faults of memcached: the first version without it, its name, what it allows.
+/// Faults of memcached: the first version without it, its name, its effect.
 const MEMCACHED: [([u32; 3], &str, &str); 12] = [
     ([1, 4, 17], "CVE-2013-7239", "a login that failed is taken for one"),
     ([1, 4, 33], "CVE-2016-8704 to 8706", "a client writes beyond a buffer"),
@@ -31,11 +31,11 @@ const MEMCACHED: [([u32; 3], &str, &str); 12] = [
     ([1, 6, 45], "meta opaque", "a long opaque loses stored items or ends the server"),
 ];
 
-/// Asks a server for its version.
+/// Queries a server's version.
 ///
 /// # Errors
 ///
-/// Those of the connection, and a reply that is none.
+/// Returns errors of the connection, or of an invalid reply.
 pub fn ask(address: &str) -> io::Result<String> {
     let target = address
         .to_socket_addrs()?
@@ -65,7 +65,7 @@ pub fn ask(address: &str) -> io::Result<String> {
 /// The known faults of a server with this version.
 #[must_use]
 pub fn known(address: &str, version: &str) -> Vec<Finding> {
-    // Ours says so; mcrouter answers with a name, too.
+    // holdall reports its name; mcrouter answers with a name, too.
     let Some(numbers) = numbers(version) else { return Vec::new() };
     let faults: Vec<String> = MEMCACHED
         .iter()

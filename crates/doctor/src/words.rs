@@ -1,4 +1,4 @@
-//! The flags of a memcached, as its command line has them.
+//! The flags on memcached's command line.
 
 /// The words of a command line, without the program's name.
 #[derive(Clone, Debug)]
@@ -32,12 +32,12 @@ impl Words {
         found
     }
 
-    /// The number behind a flag.
+    /// The number after a flag.
     pub(crate) fn number(&self, short: char, long: &str) -> Option<u64> {
         self.flag(short, long)?.parse().ok()
     }
 
-    /// True if a flag without a value is there, alone or among others (`-vSZ`).
+    /// True if a flag without a value is there, separately or among others (`-vSZ`).
     pub(crate) fn has(&self, short: char, long: &str) -> bool {
         self.0.iter().any(|word| match word.strip_prefix("--") {
             Some(name) => name == long,
@@ -47,7 +47,7 @@ impl Words {
         })
     }
 
-    /// The value of a word of `-o`, in whichever of several lists.
+    /// The value of a word of `-o`, in any of several lists.
     pub(crate) fn option(&self, name: &str) -> Option<&str> {
         let parts = self.0.iter().flat_map(|word| word.split(','));
         parts
@@ -84,7 +84,7 @@ pub(crate) fn without_files(word: &str) -> String {
         && let Some(before) = flags.strip_prefix('-')
         && before.chars().all(|flag| flag.is_ascii_alphabetic())
     {
-        // Of `-Y` alone the file is the next word.
+        // After a bare `-Y`, the file is the next word.
         return format!("{flags}Y{}", if file.is_empty() { "" } else { ".." });
     }
     word.split(',').map(hidden).collect::<Vec<_>>().join(",")

@@ -1,4 +1,4 @@
-//! Every check on made-up hosts: silent on a sound one, and a finding for each thing that is wrong.
+//! Every check on synthetic hosts: silent on a sound one, and a finding for each fault.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -8,8 +8,8 @@ use std::path::Path;
 use doctor::{ChangeError, Finding, Host, UNDO_FILE, apply, examine, layout, report, text, undo};
 use tempfile::TempDir;
 
-/// A host on which nothing is wrong: four cores with two threads each, one server, one interface
-/// with four queues, whose interrupts are spread.
+/// A host without a fault: four cores with two threads each, one server, one interface with four
+/// queues, whose interrupts are spread.
 const SOUND: &[(&str, &str)] = &[
     ("sys/devices/system/cpu/online", "0-7"),
     ("sys/devices/system/cpu/smt/control", "on"),
@@ -69,7 +69,7 @@ const SPREAD: &str = "           CPU0  CPU1  CPU2  CPU3  CPU4 CPU5 CPU6 CPU7\n\
   32:  9999999 0 0 0 0 0 0 0  PCI-MSI 3-edge  eth10-TxRx-0\n\
  NMI:  1 1 1 1 1 1 1 1  Non-maskable interrupts\n";
 
-/// The parts of a server's command line, with which a case replaces the sound one.
+/// The parts of a server's command line that replace the sound ones in a case.
 fn line(words: &str) -> String {
     words.replace(' ', "\0")
 }
@@ -212,7 +212,7 @@ fn flags_in_a_servers_file_count() {
     assert_eq!(names(&examine(&host, &[])), ["readable"]);
 }
 
-/// A server's file, of a kind and at a place, says the same as flags.
+/// A server's file, of any kind and place, has the same effect as flags.
 #[test]
 fn settings_count_wherever_they_stand() {
     const TOML: &str = "memory_limit = 900000\nlisten = ['127.0.0.1', '0.0.0.0']\n\
@@ -225,7 +225,7 @@ fn settings_count_wherever_they_stand() {
     let alone = line("/usr/bin/holdall serve");
     let cases = [
         vec![("proc/77/cmdline", absolute.as_str()), ("etc/holdall/server.toml", TOML)],
-        // A container's own.
+        // A container's own path.
         vec![("proc/77/cmdline", &absolute), ("proc/77/root/etc/holdall/server.toml", TOML)],
         vec![("proc/77/cmdline", &relative), ("proc/77/cwd/server.toml", TOML)],
         vec![("proc/77/cmdline", &alone), ("proc/77/environ", VARIABLES)],
@@ -318,7 +318,7 @@ fn what_is_applied_mends_and_undo_brings_back_what_was() {
     assert!(matches!(undo(&host), Err(ChangeError::NothingToUndo)));
     let changed = apply(&host, &findings).unwrap();
     assert_eq!(changed.len(), before.len());
-    // Counts of interrupts are of the past.
+    // Interrupt counts are historical.
     assert_eq!(names(&examine(&host, &[])), ["interrupts"]);
     assert_eq!(
         fs::read_to_string(folder.path().join("proc/irq/31/smp_affinity_list")).unwrap(),

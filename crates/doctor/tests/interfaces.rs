@@ -1,5 +1,5 @@
-//! The checks of what drivers say, on made-up hosts with an `ethtool` of their own: silent on a
-//! sound interface, a finding for each thing that is wrong, and what was there before after `undo`.
+//! The checks of driver settings, on synthetic hosts with their own `ethtool`: silent on a sound
+//! interface, a finding for each fault, and the former settings after `undo`.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -25,7 +25,7 @@ const COALESCING: &str = "Coalesce parameters for eth1:\nAdaptive RX: off  TX: o
                           rx-frames: n/a\ntx-usecs: 50\n";
 const BUSY: &str = "cpu  100000 0 100000 900000 10 1000 900000 0 0 0\n";
 
-/// A host of two cores with one interface, and nothing wrong.
+/// A host of two cores with one interface and no fault.
 const SOUND: &[(&str, &str)] = &[
     ("sys/devices/system/cpu/online", "0-1"),
     ("sys/class/net/eth1/device/vendor", "0x8086"),
@@ -72,7 +72,7 @@ fn names(findings: &[Finding]) -> Vec<&'static str> {
     findings.iter().map(|finding| finding.check).collect()
 }
 
-/// What makes one check speak: the check, changed files, and the command that mends it.
+/// A fault: the check, changed files, and the command that fixes it.
 type Fault = (&'static str, Vec<(&'static str, String)>, &'static str);
 
 fn faults() -> Vec<Fault> {
@@ -147,7 +147,7 @@ fn what_cannot_be_told_is_no_finding() {
         ("ethtool/-g.eth1", "Ring parameters for eth1:\n"),
     ]);
     assert_eq!(examine(&host, &[]), []);
-    // Without ethtool, the time in interrupts is a finding all the same.
+    // Without ethtool, the time in interrupts is still a finding.
     fs::remove_file(folder.path().join("usr/sbin/ethtool")).unwrap();
     let findings = examine(&host, &[]);
     assert_eq!(names(&findings), ["coalescing"]);
@@ -178,7 +178,7 @@ fn settings_of_an_interface_are_changed_and_brought_back() {
         assert!(!apply(&host, &findings).unwrap().is_empty(), "{check}");
         let after = all();
         assert_ne!(after, before, "{check}");
-        // The time in interrupts is of the past.
+        // The time in interrupts is historical.
         assert_eq!(names(&examine(&host, &[])), Vec::<&str>::new(), "{check}");
         undo(&host).unwrap();
         assert_eq!(all(), before, "{check}");

@@ -3,7 +3,7 @@
 use super::Scene;
 use crate::finding::{Finding, Level, Setting};
 
-/// A clock that a program reads by a system call and a slow device.
+/// A clock source that needs a system call and a slow device.
 pub(super) fn source(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     const FOLDER: &str = "/sys/devices/system/clocksource/clocksource0";
     let Some(current) = scene.host.text(&format!("{FOLDER}/current_clocksource")) else { return };

@@ -23,7 +23,7 @@ pub(super) fn threads(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// An affinity that was set from outside.
+/// An affinity set from outside.
 pub(super) fn affinity(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for server in &scene.servers {
         let allowed = server.cpus(scene.host);
@@ -47,7 +47,7 @@ pub(super) fn affinity(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Hyper-Threading, which the guide wants on (4.5.1).
+/// Hyper-Threading, which the guide requires on (4.5.1).
 pub(super) fn smt(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     if scene.host.text(&format!("{CPUS}/smt/control")).as_deref() == Some("off") {
         found.push(Finding::by_settings(
@@ -61,7 +61,7 @@ pub(super) fn smt(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Turbo, which the guide wants on (4.5.1).
+/// Turbo, which the guide requires on (4.5.1).
 pub(super) fn turbo(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let intel = (format!("{CPUS}/intel_pstate/no_turbo"), "1", "0");
     let others = (format!("{CPUS}/cpufreq/boost"), "0", "1");
@@ -88,7 +88,7 @@ pub(super) fn governor(scene: &Scene<'_>, found: &mut Vec<Finding>) {
         .filter_map(|cpu| Some((cpu.number, scene.host.text(&file(cpu.number))?)))
         .filter(|(_, governor)| governor == "powersave" || governor == "conservative")
         .collect();
-    // Intel's driver calls its ordinary governor powersave, and it is none.
+    // Intel's driver calls its ordinary governor powersave, although it is not one.
     let driver = scene.host.text(&format!("{CPUS}/cpu0/cpufreq/scaling_driver"));
     if slow.is_empty() || driver.as_deref() == Some("intel_pstate") {
         return;
@@ -104,7 +104,7 @@ pub(super) fn governor(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     ));
 }
 
-/// C-states, which the guide wants on (4.5.1).
+/// C-states, which the guide requires on (4.5.1).
 pub(super) fn idle_states(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let driver = scene.host.text(&format!("{CPUS}/cpuidle/current_driver"));
     let is_virtual = scene.host.text("/proc/cpuinfo").is_some_and(|text| {

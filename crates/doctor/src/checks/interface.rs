@@ -1,5 +1,5 @@
 //! The settings of a network interface's driver: rings, coalescing, offloads, the hash of its
-//! queues, and the CPUs that send.
+//! queues, and the sending CPUs.
 
 use super::Scene;
 use super::interrupts::share_of_interrupts;
@@ -7,26 +7,26 @@ use crate::cpus;
 use crate::ethtool::{self, Features};
 use crate::finding::{Finding, Level, Setting};
 
-/// The time with which the guide begins (4.5.2), microseconds.
+/// The guide's start value (4.5.2), microseconds.
 const RX_USECS: u64 = 350;
 
-/// A wait that an answer within a millisecond does not have, microseconds.
+/// A delay too long for answers within a millisecond, microseconds.
 const RX_USECS_LONG: u64 = 500;
 
-/// Packets that an interface must have received before their mean size says anything.
+/// Minimum number of received packets for a meaningful mean size.
 const PACKETS_MIN: u64 = 1_000_000;
 
-/// Mean bytes of packets below which there is nothing to join.
+/// Mean packet size in bytes below which there is nothing to join.
 const SMALL: u64 = 300;
 
-/// Mean bytes from which there is.
+/// Mean packet size in bytes from which joining is useful.
 const LARGE: u64 = 1000;
 
-/// Work that the card does for the CPU, by ethtool's names.
+/// Work that the card can do instead of the CPU, by ethtool's names.
 const OFFLOADS: [&str; 4] =
     ["rx-checksumming", "tx-checksumming", "scatter-gather", "tcp-segmentation-offload"];
 
-/// A receive ring that was full, and could be longer.
+/// A receive ring that was full and could be longer.
 pub(super) fn ring(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for nic in &scene.nics {
         let count = |name: &str| {
@@ -43,15 +43,15 @@ pub(super) fn ring(scene: &Scene<'_>, found: &mut Vec<Finding>) {
                     ring.now, ring.most
                 ),
                 "each costs a retransmission, 200 ms and more",
-                // It stops the interface for a moment, so nobody does it unasked.
+                // It interrupts the link briefly, so it is not applied automatically.
                 format!("ethtool -G {nic} rx {}  # the link is away for a moment", ring.most),
             ));
         }
     }
 }
 
-/// Interrupts that come one by one while they take most of the time, or so late that answers do
-/// (guide, 4.5.2: `rx-usecs`).
+/// Interrupts that come one by one while they take most of the time, or so late that answers are
+/// delayed (guide, 4.5.2: `rx-usecs`).
 pub(super) fn coalescing(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let share = share_of_interrupts(scene.host);
     for nic in &scene.nics {
@@ -87,7 +87,7 @@ pub(super) fn coalescing(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Work that the card could do and the CPU does.
+/// Work that the CPU does although the card could.
 pub(super) fn offloads(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for nic in &scene.nics {
         let features = Features::of(scene.host, nic);
@@ -105,8 +105,8 @@ pub(super) fn offloads(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Packets that are joined before the stack sees them, against their size (*Enhancing the
-/// Scalability of Memcached*, 4.2.3, turns it off).
+/// Packets joined before the stack sees them, compared with their size (*Enhancing the Scalability
+/// of Memcached*, 4.2.3, turns it off).
 pub(super) fn joining(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     const GRO: &str = "generic-receive-offload";
     for nic in &scene.nics {
@@ -135,7 +135,7 @@ pub(super) fn joining(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Receive queues to which the hash sends nothing.
+/// Receive queues that get nothing from the hash.
 pub(super) fn hash(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for nic in &scene.nics {
         let Some(shares) = ethtool::table(scene.host, nic) else { continue };
@@ -152,14 +152,14 @@ pub(super) fn hash(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Several queues to send by, and none bound to a CPU (XPS): a CPU sends by a queue that another
+/// Several send queues, none of them bound to a CPU (XPS): a CPU sends through a queue that another
 /// CPU just used.
 pub(super) fn sending(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let all: Vec<u32> = scene.cpus.iter().map(|cpu| cpu.number).collect();
     for nic in &scene.nics {
         let mut queues = scene.host.names(&format!("/sys/class/net/{nic}/queues"));
         queues.retain(|name| name.starts_with("tx-"));
-        // By number: tx-10 comes behind tx-9.
+        // By number: tx-10 comes after tx-9.
         queues.sort_by_key(|name| name[3..].parse::<u32>().unwrap_or(u32::MAX));
         let file = |queue: &String| format!("/sys/class/net/{nic}/queues/{queue}/xps_cpus");
         let is_unset = |queue: &String| {

@@ -1,4 +1,4 @@
-//! Interrupts of the network interfaces: where they run, and who moves them.
+//! Interrupts of the network interfaces: their CPUs, and the programs that move them.
 
 use super::Scene;
 use crate::finding::{Finding, Level, Setting};
@@ -10,7 +10,7 @@ const ONE_SIDED: f64 = 0.8;
 /// Share of the busy time in software interrupts from which coalescing is worth a try.
 const SOFTIRQ_SHARE: f64 = 0.5;
 
-/// Time, in ticks, that must have been spent before shares say anything.
+/// Minimum time, in ticks, for meaningful shares.
 const TICKS_MIN: u64 = 10_000;
 
 /// Interrupts of an interface, by CPU.
@@ -23,7 +23,7 @@ fn lines_of(text: &str, nic: &str) -> Vec<Line> {
     let of = |line: &str| {
         let (number, rest) = line.split_once(':')?;
         let number = number.trim().parse().ok()?;
-        // `eth1` must not find the interrupts of `eth10`.
+        // `eth1` must not match the interrupts of `eth10`.
         let is_nic = rest.split_whitespace().any(|word| {
             word.strip_prefix(nic)
                 .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -67,7 +67,7 @@ pub(super) fn spread(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// irqbalance, which moves what was set by hand.
+/// irqbalance, which overrides manual settings.
 pub(super) fn balancer(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let pids = scene.host.names("/proc").into_iter().filter(|name| name.parse::<u32>().is_ok());
     let runs = pids
@@ -84,7 +84,7 @@ pub(super) fn balancer(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The share of the busy time in interrupts, in percent, where they take more than programs.
+/// The share of the busy time in interrupts, in percent, if they take more than programs.
 pub(super) fn share_of_interrupts(host: &Host) -> Option<u64> {
     let text = host.text("/proc/stat")?;
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;

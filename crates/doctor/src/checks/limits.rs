@@ -3,10 +3,10 @@
 use super::Scene;
 use crate::finding::{Finding, Level};
 
-/// Descriptors beside connections: listeners, event queues, logs.
+/// Descriptors in addition to connections: listeners, event queues, logs.
 const OTHER_FILES: u64 = 64;
 
-/// Open files against connections (`-c`).
+/// Open files compared with connections (`-c`).
 pub(super) fn files(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for server in &scene.servers {
         let limits = scene.host.text(&format!("/proc/{}/limits", server.pid)).unwrap_or_default();

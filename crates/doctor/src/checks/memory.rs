@@ -4,7 +4,7 @@ use super::Scene;
 use crate::finding::{Finding, Level, sysctl};
 use crate::servers::Server;
 
-/// Swappiness up to which the kernel swaps only where it must.
+/// Swappiness up to which the kernel swaps only if it must.
 const SWAPPINESS_LOW: u64 = 10;
 
 fn mib(bytes: u64) -> u64 {
@@ -17,7 +17,7 @@ fn kilobytes(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// What all servers may have resident against the host's memory.
+/// The maximum resident memory of all servers compared with the host's memory.
 pub(super) fn fits(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let Some(info) = scene.host.text("/proc/meminfo") else { return };
     let Some(total) = kilobytes(&info, "MemTotal").map(|kb| kb * 1024) else { return };
@@ -62,7 +62,7 @@ pub(super) fn control_group(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The least limit on the way from a group to the root.
+/// The lowest limit on the path from a group to the root.
 fn group_limit(scene: &Scene<'_>, group: &str) -> Option<u64> {
     let parts: Vec<&str> = group.split('/').filter(|part| !part.is_empty()).collect();
     (1..=parts.len())
@@ -115,7 +115,7 @@ pub(super) fn overcommit(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     ));
 }
 
-/// `-L` where the kernel gives no huge pages.
+/// `-L` if the kernel provides no huge pages.
 pub(super) fn huge_pages(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     const FILE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
     let is_off = scene.host.text(FILE).is_some_and(|text| text.contains("[never]"));

@@ -1,4 +1,4 @@
-//! The checks, by what they look at.
+//! The checks, by subject.
 
 mod clock;
 mod cpu;
@@ -20,12 +20,12 @@ pub(crate) struct Scene<'h> {
     pub host: &'h Host,
     pub cpus: Vec<Cpu>,
     pub servers: Vec<Server>,
-    /// Network interfaces with a device behind them, and those that were asked for.
+    /// Network interfaces with a device, and those requested.
     pub nics: Vec<String>,
 }
 
 impl<'h> Scene<'h> {
-    /// The scene of a host; without `nics`, of its physical interfaces.
+    /// The scene of a host; without `nics`, with its physical interfaces.
     pub(crate) fn of(host: &'h Host, nics: &[String]) -> Self {
         let physical = || {
             let all = host.names("/sys/class/net").into_iter();
@@ -43,7 +43,7 @@ impl<'h> Scene<'h> {
 /// A check.
 type Check = fn(&Scene<'_>, &mut Vec<Finding>);
 
-/// Every check, in the order in which findings are shown.
+/// Every check, in the order of the output.
 const CHECKS: [Check; 32] = [
     settings::known,
     cpu::threads,

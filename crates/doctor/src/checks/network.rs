@@ -5,13 +5,13 @@ use crate::cpus;
 use crate::ethtool;
 use crate::finding::{Finding, Level, Setting, sysctl};
 
-/// Ports that a proxy or a busy client wants for outgoing connections.
+/// Ports that a proxy or a busy client needs for outgoing connections.
 const PORTS_FEW: u64 = 20_000;
 
 /// Entries of flow steering for a host.
 const FLOW_ENTRIES: u64 = 32_768;
 
-/// The backlog of new connections against what servers ask for (`-b`).
+/// The backlog of new connections compared with the servers' setting (`-b`).
 pub(super) fn backlog(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let Some(wanted) = scene.servers.iter().map(|server| server.settings.backlog).max() else {
         return;
@@ -33,7 +33,7 @@ pub(super) fn backlog(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Connections that were lost because a backlog was full.
+/// Connections lost because a backlog was full.
 pub(super) fn overflows(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let Some(text) = scene.host.text("/proc/net/netstat") else { return };
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
@@ -125,14 +125,14 @@ fn queues_of(scene: &Scene<'_>, nic: &str) -> Vec<String> {
     queues
 }
 
-/// Receive queues against cores (guide, 4.4.2: multi-queue handling).
+/// Receive queues compared with cores (guide, 4.4.2: multi-queue handling).
 pub(super) fn queues(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let cores = cpus::cores(&scene.cpus) as u64;
     for nic in &scene.nics {
         let queues = queues_of(scene, nic).len() as u64;
         let channels = ethtool::channels(scene.host, nic);
         let command = match channels {
-            // A card that has one queue more is asked for it, a card that has not is let be.
+            // If the card has more queues, they are recommended; otherwise there is no finding.
             Some(channels) if channels.now < cores.min(channels.most) => {
                 format!("ethtool -L {nic} combined {}", cores.min(channels.most))
             }
@@ -152,8 +152,8 @@ pub(super) fn queues(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// One queue and several CPUs: packets are to be spread by software (RPS), and to the CPU whose
-/// thread reads them (RFS).
+/// One queue and several CPUs: software must spread packets (RPS), and to the CPU whose thread
+/// reads them (RFS).
 pub(super) fn steering(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     if scene.cpus.len() < 2 {
         return;

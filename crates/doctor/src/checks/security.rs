@@ -1,9 +1,9 @@
-//! Addresses that others reach, and secrets that others read.
+//! Addresses that others can reach, and secrets that others can read.
 
 use super::Scene;
 use crate::finding::{Finding, Level};
 
-/// An address that others reach, without a login.
+/// An address that others can reach, without a login.
 pub(super) fn exposed(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for server in &scene.servers {
         let settings = &server.settings;
@@ -38,12 +38,12 @@ pub(super) fn exposed(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The user that the package of a server makes.
+/// The user created by a server's package.
 fn user_of(server: &str) -> &'static str {
     if server == "memcached" { "memcache" } else { "holdall" }
 }
 
-/// Keys and users that everybody may read.
+/// Keys and users that everyone may read.
 pub(super) fn readable(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for server in &scene.servers {
         for (what, file) in &server.settings.secrets {

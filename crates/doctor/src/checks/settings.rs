@@ -1,10 +1,10 @@
-//! Settings that cannot be read, so that other checks go by less than the server does.
+//! Unreadable settings, without which other checks know less than the server.
 
 use super::Scene;
 use crate::finding::{Finding, Level};
 use crate::settings::Unknown;
 
-/// Servers whose settings are not known as a whole.
+/// Servers with partly unknown settings.
 pub(super) fn known(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     for server in &scene.servers {
         found.extend(server.unknown.as_ref().map(|unknown| match unknown {
