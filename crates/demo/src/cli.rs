@@ -99,7 +99,7 @@ fn skew(text: &str) -> Result<f64> {
     number(text, 0.0..=3.0)
 }
 
-/// The longest way there and back, in milliseconds.
+/// Maximum round trip in milliseconds.
 const ROUND_TRIP_MS_MAX: u64 = 10_000;
 
 fn round_trip(text: &str) -> Result<Duration> {
@@ -158,15 +158,15 @@ fn done(arguments: Arguments, command: Vec<String>) -> Result<ExitCode> {
     let script = arguments.script.unwrap_or_default();
     let is_live = !arguments.plain && io::stdout().is_terminal() && io::stdin().is_terminal();
     let seconds = arguments.seconds.map(|seconds| Duration::from_secs(u64::from(seconds)));
-    // Without keys to press and without an end it would go on for ever.
+    // Without keys to press and without an end, it would run forever.
     let after_script =
         script.0.last().map_or(Duration::ZERO, |(time, _)| *time) + Duration::from_secs(20);
     let ends_after = if is_live { seconds } else { Some(seconds.unwrap_or(after_script)) };
     let distance = Distance { round_trip: arguments.distance, loss: arguments.loss / 100.0 };
     let kind = arguments.database;
     let plan = Plan { kind, shape, script, distance, is_live, ends_after, command };
-    // The demo's own work is done by one thread more than users need; children are started by this
-    // one, which stays.
+    // The demo itself needs one thread more than its users; this thread starts the children, and
+    // stays.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {

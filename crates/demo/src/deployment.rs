@@ -29,14 +29,13 @@ use crate::process::{Process, local};
 /// Cache servers of a cluster.
 const SERVERS: usize = 2;
 
-/// Begins of keys that go to the regional pool: large things that are seldom read, and remote
-/// markers.
+/// Prefixes of keys in the regional pool: large, rarely read items, and remote markers.
 const REGIONAL: [&str; 2] = ["photo:", MARKER];
 
-/// Begins the keys of remote markers.
+/// The prefix of remote markers' keys.
 pub(crate) const MARKER: &str = "rk:";
 
-/// Begins the keys of each table's rows.
+/// The prefixes of the keys of each table's rows.
 pub(crate) const PREFIXES: [&str; TABLES.len()] = ["item:", "photo:"];
 
 /// The invalidator's monitor samples one key in this many.
@@ -55,7 +54,7 @@ pub(crate) struct Cluster {
     pub(crate) servers: Vec<Process>,
     pub(crate) gutter: Vec<Process>,
     pub(crate) router: Process,
-    /// The cluster from which it is being filled.
+    /// The cluster that fills it.
     pub(crate) warm_from: Option<String>,
 }
 
@@ -156,7 +155,7 @@ impl Deployment {
         }
     }
 
-    /// A row means its key and the key's remote marker.
+    /// A row stands for its key and the key's remote marker.
     fn keys(&self) -> BTreeMap<String, Templates> {
         let templates = |(table, prefix): (&str, &str)| {
             let key = format!("{prefix}{{id}}");
@@ -198,8 +197,7 @@ impl Deployment {
         let prefix = format!("/{full}/");
         let spool = folder.below("spool")?.path().display().to_string();
         let routes = folder.path().join("routes.json").display().to_string();
-        // Whose cluster stands in the configuration before its router runs, answers nothing until
-        // then.
+        // A cluster that is configured before its router runs answers nothing until then.
         let words = [
             "/proc/self/exe",
             "route",
@@ -245,7 +243,7 @@ impl Deployment {
         self.write_routes(at)
     }
 
-    /// Routers see by themselves that it has changed.
+    /// Routers detect the change themselves.
     fn write_routes(&self, at: usize) -> Result<()> {
         let topology = self.topology();
         let region = &topology.regions[at];
@@ -257,8 +255,8 @@ impl Deployment {
         self.regions[at].folder.write("routes.json", &text).map(drop)
     }
 
-    /// Starts the region's invalidator with a configuration that knows all of its clusters; from
-    /// where the last one ended.
+    /// Starts the region's invalidator with a configuration of all its clusters, from the position
+    /// of the last one.
     async fn renew_invalidator(&mut self, at: usize) -> Result<()> {
         let topology = self.topology();
         let (plan, region) = (&topology.regions[at], &mut self.regions[at]);
@@ -296,8 +294,8 @@ impl Deployment {
         Ok(())
     }
 
-    /// Starts the region's invalidator from an earlier position of the log; PostgreSQL has it from
-    /// a `slot` of then.
+    /// Starts the region's invalidator from an earlier position of the log; PostgreSQL needs a
+    /// `slot` of that time.
     pub(crate) async fn replay(
         &mut self,
         at: usize,
@@ -311,7 +309,7 @@ impl Deployment {
         if let Some(slot) = slot {
             let drop = format!("SELECT pg_drop_replication_slot('{SLOT}')");
             let end = Instant::now() + RELEASED_MAX;
-            // Who follows it has gone, which its server may not have seen yet.
+            // The follower is gone, but its server may not have noticed yet.
             while let Err(error) = database.run(&drop).await {
                 if Instant::now() > end {
                     return Err(error);
@@ -325,13 +323,13 @@ impl Deployment {
         invalidator.accepts().await
     }
 
-    /// Keeps the master region's log from the place on that its invalidator has come to.
+    /// Retains the master region's log from its invalidator's position on.
     pub(crate) async fn copy_slot(&self, name: &str) -> Result<()> {
         let copy = format!("SELECT pg_copy_logical_replication_slot('{SLOT}', '{name}')");
         self.regions[0].database.run(&copy).await
     }
 
-    /// Ends that.
+    /// Releases it.
     pub(crate) async fn drop_slot(&self, name: &str) -> Result<()> {
         self.regions[0].database.run(&format!("SELECT pg_drop_replication_slot('{name}')")).await
     }
@@ -361,8 +359,8 @@ impl Deployment {
         })
     }
 
-    /// Ends every trouble that was made: what is held goes on, what was killed comes back, links
-    /// and replica are as at the start.
+    /// Ends every fault: held processes continue, killed ones restart, links and replica are as at
+    /// the start.
     pub(crate) async fn heal(&mut self) -> Result<()> {
         self.cut(false);
         self.lag(Duration::ZERO).await?;

@@ -15,7 +15,7 @@ pub(crate) struct User {
     pub(crate) gid: u32,
 }
 
-/// A folder that is removed when its last handle goes.
+/// A folder that is removed when its last handle is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     root: Arc<TempDir>,
@@ -24,8 +24,8 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes one. Root's is `nobody`'s, because no database runs as root; anybody else's is their
-    /// own.
+    /// Creates one. For root, it belongs to `nobody`, because no database runs as root; for others,
+    /// to themselves.
     pub(crate) fn new() -> Result<Self> {
         let root = tempfile::Builder::new()
             .prefix("holdall-demo-")
@@ -37,7 +37,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// A folder below this one.
+    /// A subfolder.
     pub(crate) fn below(&self, name: &str) -> Result<Self> {
         let path = self.path.join(name);
         fs::create_dir_all(&path)?;
@@ -49,12 +49,12 @@ impl Folder {
         &self.path
     }
 
-    /// As whom programs run; none: as who runs this one.
+    /// The user of started programs; none for the current user.
     pub(crate) const fn user(&self) -> Option<User> {
         self.user
     }
 
-    /// Puts a file there in one piece, for its owner alone.
+    /// Writes a file there atomically, readable only by its owner.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
         let part = self.path.join(format!("{name}.part"));

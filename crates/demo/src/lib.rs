@@ -1,5 +1,5 @@
-//! `holdall demo`: the architecture of *Scaling Memcache at Facebook* as one process tree, to be
-//! seen, broken and measured.
+//! `holdall demo`: the architecture of *Scaling Memcache at Facebook* as one process tree, to
+//! observe, break and measure.
 //!
 //! ```text
 //!     cli -> run -> stage: deployment (process, database, link)   the processes
@@ -9,8 +9,8 @@
 //!                             -> result -> JSON, report           at the end
 //! ```
 //!
-//! Nothing here is a stand-in: the children are `holdall serve`, `route` and `invalidate`, and
-//! databases from their packages.
+//! All parts are real: the children are `holdall serve`, `route` and `invalidate`, and databases
+//! from their packages.
 #![forbid(unsafe_code)]
 
 pub mod cli;

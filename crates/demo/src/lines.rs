@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use crate::result::Outcome;
 use crate::stage::Stage;
 
-/// Prints a line; a reader that went away is no failure.
+/// Prints a line; a closed pipe is no failure.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
@@ -19,7 +19,7 @@ pub(crate) fn events(stage: &Stage, printed: &mut usize) {
     *printed = stage.events.len();
 }
 
-/// The last second, behind what happened in it.
+/// The last second, after its events.
 pub(crate) fn second(stage: &Stage, printed: &mut usize) {
     events(stage, printed);
     let Some(second) = stage.seconds.back() else { return };

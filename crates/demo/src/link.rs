@@ -1,10 +1,10 @@
-//! The link between two regions: a TCP relay that has a distance, can be cut, and can delay bytes
+//! The link between two regions: a TCP relay with a distance, which can be cut, and can delay bytes
 //! of the far side.
 //!
-//! A delay holds up no later bytes, and a cut loses none: both are a wide-area link's. Nor does a
-//! lost packet: TCP sends it again, and what was sent after it waits for it. The tests'
+//! A delay does not hold up later bytes, and a cut loses none: both behave like a wide-area link's.
+//! The same applies to a lost packet: TCP sends it again, and later bytes wait for it. The tests'
 //! `testkit::FaultProxy` refuses and resets instead, and delays by waiting. This program is
-//! published and cannot use it: `testkit` is not.
+//! published and cannot use it, because `testkit` is not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How far apart the regions are.
+/// The distance between the regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Distance {
-    /// The time there and back.
+    /// The round-trip time.
     pub(crate) round_trip: Duration,
     /// The share of packets that are lost and sent again, from 0 to 1.
     pub(crate) loss: f64,
 }
 
-/// The shortest time after which TCP sends a packet again, as Linux does.
+/// The shortest time after which TCP retransmits a packet, as in Linux.
 const RETRANSMIT_MIN: Duration = Duration::from_millis(200);
 
 impl Distance {
-    /// The time that a piece takes one way.
+    /// A piece's one-way time.
     fn trip(&self) -> Duration {
         let is_lost = self.loss > 0.0 && rand::random::<f64>() < self.loss;
         let again = if is_lost { RETRANSMIT_MIN + self.round_trip } else { Duration::ZERO };
@@ -39,15 +39,15 @@ impl Distance {
     }
 }
 
-/// The present state of a link.
+/// The current state of a link.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct State {
     is_cut: bool,
     delay: Duration,
 }
 
-/// A link to one address. While it is cut, connections are taken and nothing passes; afterwards
-/// what was sent arrives.
+/// A link to one address. While it is cut, connections are accepted and nothing passes; afterwards
+/// the sent bytes arrive.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// The address of its near end.
@@ -63,7 +63,7 @@ impl Link {
         let address = listener.local_addr()?;
         let (state, seen) = watch::channel(State::default());
         let task = tokio::spawn(async move {
-            // A connection that could not be taken is the client's to try again.
+            // The client retries a connection that was not accepted.
             while let Ok((near, _)) = listener.accept().await {
                 tokio::spawn(carry(near, far, distance, seen.clone()));
             }
@@ -76,7 +76,7 @@ impl Link {
         self.state.send_modify(|state| state.is_cut = is_cut);
     }
 
-    /// Delays what the far side sends from now on.
+    /// Delays the far side's bytes from now on.
     pub(crate) fn delay(&self, delay: Duration) {
         self.state.send_modify(|state| state.delay = delay);
     }
@@ -94,7 +94,7 @@ async fn carry(
     distance: Distance,
     mut state: watch::Receiver<State>,
 ) {
-    // A connection is made there and back.
+    // Connecting takes a round trip.
     sleep(distance.round_trip).await;
     if state.wait_for(|state| !state.is_cut).await.is_err() {
         return;
@@ -104,7 +104,7 @@ async fn carry(
     let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
     let there = pass(near_read, far_write, distance, state.clone(), false);
     let back = pass(far_read, near_write, distance, state, true);
-    // The end of one direction is the end of both, as databases' connections go.
+    // The end of one direction ends both, as in database connections.
     tokio::select! { () = there => {}, () = back => {} }
 }
 
@@ -116,7 +116,7 @@ async fn pass(
     state: watch::Receiver<State>,
     is_delayed: bool,
 ) {
-    // As much as a connection may have on its way; more waits at the sender's.
+    // Maximum in-flight data of a connection; more waits at the sender.
     let (pieces, mut waiting) = mpsc::channel::<(Instant, Arc<[u8]>)>(4096);
     let mut seen = state.clone();
     let reader = async move {

@@ -18,10 +18,10 @@ use crate::database::{ConnectOptions, Session, TABLES};
 use crate::deployment::{MARKER, PREFIXES};
 use crate::recorder::{From, Recorder, Seen};
 
-/// Users who are there at one time, in each cluster.
+/// Concurrent users per cluster.
 const USERS: u32 = 16;
 
-/// After these times who has written looks at what it wrote.
+/// The times after which a user reads its own write.
 const LOOKS_AT_OWN: [Duration; 5] = [
     Duration::from_millis(20),
     Duration::from_millis(400),
@@ -30,7 +30,7 @@ const LOOKS_AT_OWN: [Duration; 5] = [
     Duration::from_millis(4000),
 ];
 
-/// Longer than any replica lags here: a marker that nobody deletes is gone by then.
+/// Longer than any replica lags here: a marker that is not deleted expires by then.
 const MARKER_SECS: u32 = 300;
 
 /// The shape of the load.
@@ -38,7 +38,7 @@ const MARKER_SECS: u32 = 300;
 pub(crate) struct Shape {
     /// Rows of each table.
     pub(crate) rows: [u64; TABLES.len()],
-    /// Requests a second, in each cluster.
+    /// Requests per second per cluster.
     pub(crate) rate: f64,
     /// The share of them that are writes.
     pub(crate) writes: f64,
@@ -80,8 +80,8 @@ pub(crate) struct Load {
     pub(crate) recorder: Recorder,
     /// By region.
     pub(crate) queries: [Queries; 2],
-    /// The last version of each key. Writes of one key go one after the other, so that versions
-    /// rise as they are committed.
+    /// The last version of each key. Writes of one key are serialized, so that versions increase in
+    /// commit order.
     versions: Vec<Mutex<u64>>,
     popular: Zipf<f64>,
     is_over: AtomicBool,
@@ -102,13 +102,13 @@ impl Load {
         })
     }
 
-    /// No more requests.
+    /// Stops requests.
     pub(crate) fn end(&self) {
-        // Relaxed: a user that sees it late asks once more.
+        // Relaxed: a user that sees it late sends one more request.
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// The keys that were written.
+    /// The written keys.
     pub(crate) async fn written(&self) -> Vec<u64> {
         let mut keys = Vec::new();
         for (key, version) in (0..).zip(&self.versions) {
@@ -119,7 +119,7 @@ impl Load {
         keys
     }
 
-    /// The version of a key's next write, which nobody else makes.
+    /// The version of a key's next write, which no other user makes.
     pub(crate) async fn next_version(&self, key: u64) -> u64 {
         let Some(last) = usize::try_from(key).ok().and_then(|at| self.versions.get(at)) else {
             return 0;
@@ -129,8 +129,7 @@ impl Load {
         *last
     }
 
-    /// Popular keys are spread over both tables: rank and number have nothing to do with each
-    /// other.
+    /// Popular keys are spread over both tables: rank and number are independent.
     fn popular_key(&self) -> u64 {
         #[allow(
             clippy::cast_possible_truncation,
@@ -150,11 +149,11 @@ impl Load {
     }
 }
 
-/// A prime larger than the number of keys, so that multiplying by it gives each rank a key of its
-/// own.
+/// A prime larger than the number of keys, so that multiplication by it gives each rank a distinct
+/// key.
 const SPREAD: u64 = 2_147_483_647;
 
-/// A cluster as its users see it.
+/// A cluster from its users' view.
 #[derive(Debug)]
 pub(crate) struct Frontend {
     pub(crate) name: String,
@@ -168,8 +167,8 @@ pub(crate) struct Frontend {
 }
 
 impl Frontend {
-    /// The users of the cluster whose router is at `router`. They are shown nothing that was
-    /// deleted, not even while somebody fills.
+    /// The users of the cluster whose router is at `router`. They never get deleted values, not
+    /// even during a fill.
     pub(crate) fn new(
         load: &Load,
         name: String,
@@ -189,7 +188,7 @@ impl Frontend {
     }
 }
 
-/// Lets a cluster's users in, until [`Load::end`].
+/// Starts a cluster's users, until [`Load::end`].
 pub(crate) fn open(load: &Arc<Load>, frontend: &Arc<Frontend>) -> Vec<JoinHandle<()>> {
     (0..USERS)
         .map(|_| {
@@ -233,7 +232,7 @@ pub(crate) fn version_of(value: client::Value) -> Option<u64> {
     value.decode::<Page>().ok().map(|page| page.version)
 }
 
-/// A look at one's own write that is still to come.
+/// A pending read of one's own write.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     due: Instant,
@@ -267,7 +266,7 @@ impl User {
             if due < next {
                 continue;
             }
-            // Who was held up does not catch up with everything.
+            // After a delay, a user does not catch up with everything.
             next = next.max(Instant::now() - Duration::from_secs(1)) + pause();
             if rand::random_bool(self.load.shape.writes) {
                 self.write(self.load.any_key()).await;
@@ -339,7 +338,7 @@ impl User {
             None => {
                 let done = update.await.map_err(|error| LoadError::Loader(Arc::new(error)));
                 if done.is_ok() {
-                    // What fails here is deleted when the log arrives.
+                    // If this fails, the key is deleted when the log arrives.
                     let _ = self.frontend.client.delete(&name).await;
                 }
                 done

@@ -1,9 +1,9 @@
-//! Children: every one dies with this process, runs without privileges, writes to a log of its own,
-//! and can be killed, held and started again.
+//! Children: each one dies with this process, runs without privileges, writes to a separate log,
+//! and can be killed, held and restarted.
 //!
-//! Between fork and exec nothing can be done safely, so a child is this program first
+//! Between fork and exec, little is safe, so a child first runs this program
 //! (`holdall demo child`), which asks the kernel to be killed when its parent ends, and then
-//! becomes what it is to be ([`become_child`]).
+//! becomes the actual program ([`become_child`]).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,20 +21,19 @@ use tokio::net::TcpStream;
 use crate::folder::Folder;
 use crate::message::eprint_error;
 
-/// The word after `holdall demo` by which a child begins.
+/// The word after `holdall demo` with which a child starts.
 pub(crate) const CHILD: &str = "child";
 
 /// The time within which a program must accept connections.
 const START_MAX: Duration = Duration::from_secs(180);
 
-/// Becomes the program that the arguments name: the parent's process id, the program, its
-/// arguments.
+/// Becomes the program in the arguments: the parent's process id, the program, its arguments.
 pub(crate) fn become_child(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent =
         arguments.next().and_then(|word| word.to_str()?.parse().ok()).and_then(Pid::from_raw);
     let Some(program) = arguments.next() else { return ExitCode::from(usage::EXIT_USAGE) };
     let is_tied = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
-    // A parent that ended before cannot send the signal any more.
+    // A parent that ended earlier can no longer send the signal.
     if !is_tied || parent.is_none() || getppid() != parent {
         return ExitCode::FAILURE;
     }
@@ -43,12 +42,12 @@ pub(crate) fn become_child(mut arguments: impl Iterator<Item = OsString>) -> Exi
     ExitCode::from(127)
 }
 
-/// A command that will be a child as described above. Call it on the thread that lives as long as
-/// the child is to: the kernel's "parent" is a thread.
+/// A command that becomes a child as described above. Call it on a thread that lives as long as the
+/// child: the kernel's "parent" is a thread.
 pub(crate) fn command(folder: &Folder, program: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(["demo", CHILD, &std::process::id().to_string(), program]);
-    // Ctrl-C in the terminal is for us alone.
+    // Ctrl-C in the terminal is only for this process.
     command.stdin(Stdio::null()).process_group(0).current_dir(folder.path());
     command.env("TMPDIR", folder.path());
     if let Some(user) = folder.user() {
@@ -72,12 +71,12 @@ pub(crate) fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// A program that listens, with what is needed to start it again.
+/// A listening program, with the data to restart it.
 #[derive(Debug)]
 pub(crate) struct Process {
     /// For people.
     pub(crate) name: String,
-    /// The address that it listens at.
+    /// Its listening address.
     pub(crate) address: SocketAddr,
     folder: Folder,
     words: Vec<String>,
@@ -102,7 +101,7 @@ impl Process {
         Ok(process)
     }
 
-    /// One that is still to be started.
+    /// One that has not been started yet.
     pub(crate) fn prepared(
         folder: &Folder,
         name: &str,
@@ -114,11 +113,11 @@ impl Process {
         Self { name, address, folder, words, log, ending, child: None }
     }
 
-    /// One of this program's own commands, with a port that is chosen here; in `words`, `{port}`
-    /// stands for it.
+    /// One of this program's own commands, with a port chosen here; in `words`, `{port}` stands for
+    /// it.
     pub(crate) async fn holdall(folder: &Folder, name: &str, words: &[&str]) -> Result<Self> {
         let mut last = None;
-        // Somebody else may take the port in between.
+        // Another program may take the port in between.
         for _ in 0..5 {
             let port = free_port()?;
             let words = ["/proc/self/exe"].iter().chain(words);
@@ -131,13 +130,13 @@ impl Process {
         Err(last.unwrap_or_else(|| anyhow::anyhow!("{name}: no free port")))
     }
 
-    /// Starts it (again), and waits until it accepts.
+    /// Starts it (again), and waits until it accepts connections.
     pub(crate) async fn restart(&mut self) -> Result<()> {
         self.spawn(&[])?;
         self.accepts().await
     }
 
-    /// Starts it with more arguments at the end, this time.
+    /// Starts it with additional arguments, only this time.
     pub(crate) fn spawn(&mut self, more: &[&str]) -> Result<()> {
         self.kill();
         let log = File::options().create(true).append(true).open(&self.log)?;
@@ -176,17 +175,17 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Some(child) = &self.child {
-            // One that has ended needs none.
+            // If it has ended, it needs no signal.
             let _ = child.signal(signal);
         }
     }
 
-    /// Holds it: it answers nothing, and its connections stay.
+    /// Holds it: it does not answer, and its connections stay.
     pub(crate) fn hold(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub(crate) fn release(&self) {
         self.signal(Signal::CONT);
     }

@@ -1,6 +1,6 @@
 //! Records the writes and reads of users, and judges them during the run ([`staleness`]).
 //!
-//! A read is judged a moment after its end, so that every commit that came before it has been told.
+//! A read is judged shortly after its end, so that every earlier commit has been recorded.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ const VERSIONS_MAX: usize = 1000;
 /// Reads that make a window of [`ClusterCounts::windows`].
 pub(crate) const WINDOW_READS: u64 = 100;
 
-/// Windows that are kept of a cluster: of a million reads.
+/// Maximum number of windows stored per cluster: a million reads.
 const WINDOWS_MAX: usize = 10_000;
 
-/// An hour: what is staler counts as that.
+/// An hour, the maximum recorded staleness.
 const STALE_US_MAX: u64 = 3_600_000_000;
 
 /// The source of the answer to a user's read.
@@ -35,12 +35,12 @@ pub(crate) enum From {
     Master,
 }
 
-/// A time in nanoseconds; the greatest number stands for 584 years and more.
+/// A time in nanoseconds; the maximum stands for 584 years and more.
 fn nanos(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }
 
-/// A read as a user saw it.
+/// A read from a user's view.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) read: Read,
@@ -61,7 +61,7 @@ pub(crate) struct ClusterCounts {
     pub(crate) failed_reads: u64,
     pub(crate) writes: u64,
     pub(crate) failed_writes: u64,
-    /// Reads after the user's own write, and how many of them showed something older.
+    /// Reads after the user's own write, and the number of them that returned an older version.
     pub(crate) own_reads: u64,
     pub(crate) own_stale: u64,
     pub(crate) impossible: u64,
@@ -153,7 +153,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// One that knows keys `0..keys`, each with version 1.
+    /// A recorder for keys `0..keys`, each with version 1.
     pub(crate) fn new(keys: u64) -> Self {
         let mut checker = Checker::with_limit(VERSIONS_MAX);
         for key in 0..keys {
@@ -177,7 +177,7 @@ impl Recorder {
         nanos(self.begin.elapsed())
     }
 
-    /// Room for one more cluster; its number.
+    /// Adds room for one more cluster; returns its number.
     pub(crate) fn add_cluster(&self) -> u16 {
         let mut state = self.lock();
         let Ok(number) = u16::try_from(state.tallies.len()) else {
@@ -187,14 +187,14 @@ impl Recorder {
         number
     }
 
-    /// A write is about to be sent.
+    /// Records that a write is about to be sent.
     pub(crate) fn write_begins(&self, key: u64, version: u64) -> u64 {
         let called = self.now();
         self.lock().checker.write(Write { key, version, called, outcome: WriteOutcome::Unknown });
         called
     }
 
-    /// A write was answered, or failed.
+    /// Records that a write was answered, or failed.
     pub(crate) fn write_ends(&self, cluster: u16, write: Write) {
         let mut state = self.lock();
         state.checker.write(write);
@@ -204,7 +204,7 @@ impl Recorder {
         }
     }
 
-    /// A user has read.
+    /// Records a user's read.
     pub(crate) fn read(&self, seen: Seen) {
         let mut state = self.lock();
         if let Some(tally) = state.tallies.get_mut(usize::from(seen.read.cluster)) {
@@ -213,14 +213,14 @@ impl Recorder {
         state.waiting.push_back(seen);
     }
 
-    /// A user got neither value nor miss.
+    /// Records that a user got neither value nor miss.
     pub(crate) fn read_failed(&self, cluster: u16) {
         if let Some(tally) = self.lock().tallies.get_mut(usize::from(cluster)) {
             tally.failed_reads += 1;
         }
     }
 
-    /// Judges what is old enough; `all` judges everything.
+    /// Judges reads that are old enough; `all` judges everything.
     pub(crate) fn judge(&self, all: bool) {
         let until = if all { u64::MAX } else { self.now().saturating_sub(nanos(JUDGED_AFTER)) };
         let mut state = self.lock();
@@ -238,7 +238,7 @@ impl Recorder {
         self.lock().checker.read(read)
     }
 
-    /// All counts; those of the last second begin anew.
+    /// All counts; those of the last second are reset.
     pub(crate) fn second(&self) -> Vec<ClusterCounts> {
         let mut state = self.lock();
         let copies = state.tallies.clone();

@@ -1,4 +1,4 @@
-//! The report: one HTML page, drawn by the code of the bench's.
+//! The report: one HTML page, drawn by the bench's code.
 
 use anyhow::Result;
 use bench::figures::chart::{Axes, lines};
@@ -71,7 +71,7 @@ fn totals(clusters: &[ClusterTotal]) -> Table {
     Table { head: head.map(str::to_owned).into(), rows: clusters.iter().map(row).collect() }
 }
 
-/// One column, as only the first is set from the left.
+/// One column, because only the first is left-aligned.
 fn events(outcome: &Outcome) -> Table {
     let rows = outcome.events.iter().map(|(at, text)| vec![format!("{at:.1} s: {text}")]);
     Table { head: vec!["what happened".to_owned()], rows: rows.collect() }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::recorder::{ClusterCounts, WINDOW_READS};
 
-/// Says what the JSON is.
+/// Identifies the JSON.
 pub(crate) const SCHEMA: &str = "holdall-demo";
 
 /// A run.
@@ -22,16 +22,16 @@ pub struct Outcome {
     pub clusters: Vec<ClusterTotal>,
     /// Actions and their consequences, with seconds since the start.
     pub events: Vec<(f64, String)>,
-    /// Second by second.
+    /// Figures by second.
     pub seconds: Vec<Second>,
-    /// After everything was delivered: keys that were written, looked up in every cluster.
+    /// Written keys that were looked up in every cluster after everything was delivered.
     pub looked_up: u64,
-    /// The number of them that a cache had with an old value.
+    /// The number of them with an old value in a cache.
     pub stale_left: u64,
 }
 
 impl Outcome {
-    /// True if no cache had an old value at the end, and no read showed an impossible version.
+    /// True if no cache had an old value at the end, and no read returned an impossible version.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.stale_left == 0 && self.clusters.iter().all(|cluster| cluster.impossible == 0)
@@ -51,29 +51,29 @@ pub struct ClusterTotal {
     pub from_database: u64,
     /// Reads that the master's database answered because of a remote marker.
     pub from_master: u64,
-    /// Reads that nobody answered.
+    /// Reads without an answer.
     pub failed_reads: u64,
     /// Writes.
     pub writes: u64,
     /// Writes that were not acknowledged.
     pub failed_writes: u64,
-    /// The share of reads that were no staler than a second.
+    /// The share of reads at most a second stale.
     pub fresh_within_1s: f64,
     /// Percentiles of the staleness of reads, in milliseconds.
     pub stale_ms: Percentiles,
     /// A user's reads after its own write.
     pub own_reads: u64,
-    /// The share of them that showed it, or something newer.
+    /// The share of them that returned that version or a newer one.
     pub own_fresh: f64,
-    /// Reads that showed an impossible version.
+    /// Reads that returned an impossible version.
     pub impossible: u64,
-    /// Of a cluster that was added: reads until its hit ratio was 90 % of the warm cluster's.
+    /// For an added cluster: reads until its hit ratio was 90 % of the warm cluster's.
     pub warm_after_reads: Option<u64>,
     /// The time from its first read until then, in seconds.
     pub warm_after_secs: Option<f64>,
 }
 
-/// Percentiles, in the unit that the field's name says.
+/// Percentiles, in the unit of the field's name.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Percentiles {
     /// The median.
@@ -84,7 +84,7 @@ pub struct Percentiles {
     pub p999: f64,
     /// 99.999 %.
     pub p99999: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
@@ -93,7 +93,7 @@ pub struct Percentiles {
 pub struct Second {
     /// Its end, in seconds since the start.
     pub at: f64,
-    /// Clusters, in the order of [`Outcome::clusters`]; those that came later are missing.
+    /// Clusters, in the order of [`Outcome::clusters`]; later ones are missing.
     pub clusters: Vec<ClusterSecond>,
     /// Regions: the master first.
     pub regions: Vec<RegionSecond>,
@@ -119,13 +119,13 @@ pub struct ClusterSecond {
 /// One second of a region.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct RegionSecond {
-    /// Rows that were read from its database.
+    /// Rows read from its database.
     pub queries: u64,
-    /// Rows that were written there.
+    /// Rows written there.
     pub writes: u64,
     /// The lag of the replica, in milliseconds; 0 in the master region.
     pub behind_ms: u64,
-    /// Deletes that the invalidator delivered.
+    /// Deletes delivered by the invalidator.
     pub delivered: u64,
     /// Deletes that wait for a cluster.
     pub waiting: u64,
@@ -142,7 +142,7 @@ impl ClusterSecond {
     }
 }
 
-/// A share; none of nothing.
+/// A share; none if the whole is 0.
 #[allow(clippy::cast_precision_loss, reason = "counts to be shown")]
 pub(crate) fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
@@ -159,8 +159,7 @@ impl ClusterTotal {
     pub(crate) fn of(name: &str, tally: &ClusterCounts) -> Self {
         let stale = &tally.stale_us;
         let at = |quantile| ms(stale.value_at_quantile(quantile));
-        // Only what is above a second is counted: 0 is no value that a histogram can begin a range
-        // at.
+        // Only values above a second are counted: a histogram range cannot start at 0.
         let over = over_1s(stale);
         Self {
             name: name.to_owned(),
@@ -187,13 +186,12 @@ impl ClusterTotal {
         }
     }
 
-    /// Notes how long a cluster that was added took until it had 90 % of `warm`'s hit ratio at the
-    /// end.
+    /// Records how long an added cluster took until it had 90 % of `warm`'s final hit ratio.
     pub(crate) fn note_warm_up(&mut self, tally: &ClusterCounts, warm: &ClusterCounts) {
         let late = &warm.windows[warm.windows.len() / 2..];
         let hits: u64 = late.iter().map(|(_, hits)| hits).sum();
         let Some(ratio) = share(hits, WINDOW_READS * late.len() as u64) else { return };
-        // Two windows, so that luck in one decides nothing.
+        // Two windows, so that chance in one decides nothing.
         let mut pairs = tally.windows.windows(2).enumerate();
         let found = pairs.find(|(_, pair)| {
             share(pair[0].1 + pair[1].1, 2 * WINDOW_READS).is_some_and(|now| now >= 0.9 * ratio)
@@ -206,7 +204,7 @@ impl ClusterTotal {
     }
 }
 
-/// Reads that were staler than a second.
+/// Reads staler than a second.
 pub(crate) fn over_1s(stale_us: &hdrhistogram::Histogram<u64>) -> u64 {
     stale_us
         .iter_recorded()

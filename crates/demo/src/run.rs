@@ -1,4 +1,4 @@
-//! A run from its start to its figures, by keys or by a script.
+//! A run from its start to its figures, controlled by keys or a script.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
     pub(crate) shape: Shape,
     pub(crate) script: Script,
     pub(crate) distance: Distance,
-    /// True if a terminal shows the run and takes keys.
+    /// True if a terminal shows the run and accepts keys.
     pub(crate) is_live: bool,
     pub(crate) ends_after: Option<Duration>,
     pub(crate) command: Vec<String>,
@@ -38,8 +38,8 @@ pub(crate) async fn run(folder: &Folder, plan: Plan) -> Result<Outcome> {
     let mut steps: VecDeque<(Duration, Action)> = plan.script.0.into();
     let (begin, mut second) = (Instant::now(), Instant::now());
     let mut printed = 0;
-    // A step that takes long makes everything after it late, so that the times between steps are at
-    // least as they were asked for.
+    // A slow step delays everything after it, so that the times between steps are at least the
+    // requested ones.
     let mut late = Duration::ZERO;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -91,8 +91,7 @@ fn outcome(
         .zip(&stage.tallies)
         .map(|(frontend, tally)| ClusterTotal::of(&frontend.name, tally))
         .collect();
-    // The first four were there from the start; the first of them is whom the others are filled
-    // from.
+    // The first four existed from the start; the first of them fills the others.
     for (total, tally) in clusters.iter_mut().zip(&stage.tallies).skip(4) {
         total.note_warm_up(tally, &stage.tallies[0]);
     }

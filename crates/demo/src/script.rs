@@ -11,17 +11,17 @@ pub(crate) enum Action {
     AddColdCluster,
     /// Adds a cluster that is filled from the warm cluster.
     AddCluster,
-    /// A cache server answers nothing for a while, and keeps what it has.
+    /// A cache server does not answer for a while, and keeps its items.
     BlackHole,
-    /// The regions do not reach each other, or do again.
+    /// The regions cannot reach each other, or can again.
     Cut(bool),
-    /// Clusters that were filled from a warm one are filled from the database.
+    /// Clusters filled from a warm one are now filled from the database.
     EndWarmUp,
-    /// A cache server is killed, and started again after a while.
+    /// A cache server is killed, and restarted after a while.
     KillServer,
     /// The replica's database is behind, or no longer.
     Lag(bool),
-    /// Deletes of the last half minute are sent once more.
+    /// Deletes of the last half minute are sent again.
     Replay,
 }
 

@@ -14,20 +14,20 @@ use crate::deployment::Deployment;
 use crate::load::{Frontend, Load, version_of};
 use crate::stats;
 
-/// The time within which everything must be delivered.
+/// The time limit for delivering everything.
 const DELIVERED_MAX: Duration = Duration::from_secs(180);
 
-/// The time after which the last delete has been sent for the second time.
+/// The time after which the last delete has been sent a second time.
 const REPEATED: Duration = Duration::from_millis(1500);
 
 /// The time limit of an answer, generous for slow machines.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// Keys that are asked for at one time.
+/// Keys per request.
 const BATCH: usize = 200;
 
-/// Waits until what was written has come to every cluster: a mark that is written last is gone from
-/// each, no invalidator has deletes that wait, and no router has any in its spool.
+/// Waits until all writes have reached every cluster: a mark that is written last is gone from
+/// each, no invalidator has waiting deletes, and no router has any in its spool.
 pub(crate) async fn delivered(
     deployment: &Deployment,
     load: &Load,
@@ -86,7 +86,7 @@ fn give_up(end: Instant, what: &str, frontend: &Frontend) -> Result<()> {
     Ok(())
 }
 
-/// Writes the mark as users write, with a key that no user reads.
+/// Writes the mark like a user's write, with a key that no user reads.
 async fn write_mark(deployment: &Deployment, load: &Load, mark: u64) -> Result<()> {
     let (table, id) = load.shape.row(mark);
     let mut session = Session::new(deployment.master_options(0));
@@ -94,9 +94,9 @@ async fn write_mark(deployment: &Deployment, load: &Load, mark: u64) -> Result<(
     session.write(TABLES[table], id, version).await
 }
 
-/// Looks up every key that was written in every cache server, past the routers: how many values
-/// were found, and how many were old. The gutter is left out: what it keeps for ten seconds is
-/// asked for only while a server is away.
+/// Looks up every written key in every cache server, bypassing the routers; returns the number of
+/// found values, and of old ones. The gutter is left out: its items, kept for ten seconds, are
+/// requested only while a server is down.
 pub(crate) async fn look_everywhere(deployment: &Deployment, load: &Load) -> Result<(u64, u64)> {
     let keys = load.written().await;
     let (mut found, mut old) = (0, 0);

@@ -1,4 +1,4 @@
-//! A run: the deployment, its users, the troubles and their ends, and the numbers of every second.
+//! A run: the deployment, its users, the faults and their ends, and the numbers of every second.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::stats::{self, Stats};
 /// The lag of a replica that is made to lag.
 pub(crate) const LAG: Duration = Duration::from_secs(3);
 
-/// The time for which a killed or stopped server is away.
+/// The time for which a killed or stopped server is down.
 const AWAY: Duration = Duration::from_secs(5);
 
 /// The span of the log that is delivered again.
@@ -31,10 +31,10 @@ const REPLAYED: Duration = Duration::from_secs(30);
 /// The time for which a replay waits for the first position in the log.
 const REMEMBERED_MAX: Duration = Duration::from_secs(60);
 
-/// The interval at which a position in PostgreSQL's log is kept for a replay.
+/// The interval at which a position in PostgreSQL's log is saved for a replay.
 const SLOT_EVERY: Duration = Duration::from_secs(5);
 
-/// Seconds that are kept: a day. Longer runs forget their beginning.
+/// Maximum number of seconds stored: a day. Longer runs drop their start.
 const SECONDS_MAX: usize = 86_400;
 
 /// A place in the log from which deletes can be sent again.
@@ -42,16 +42,16 @@ const SECONDS_MAX: usize = 86_400;
 struct Past {
     at: Instant,
     position: String,
-    /// PostgreSQL: the slot that keeps the log from there on.
+    /// PostgreSQL: the slot that retains the log from there on.
     slot: Option<String>,
 }
 
-/// Actions that end by themselves.
+/// Automatic ends of actions.
 #[derive(Clone, Copy, Debug)]
 enum Recovery {
-    /// Start the server again.
+    /// Restart the server.
     Start(SocketAddr),
-    /// Let it go on.
+    /// Let it continue.
     Release(SocketAddr),
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Stage {
     past: VecDeque<Past>,
     /// Slots made for that.
     slots: u32,
-    /// By which server comes next.
+    /// Selects the next server.
     turn: usize,
     /// Numbers since the start: of the databases, the gutters, the invalidators.
     before: Before,
@@ -90,7 +90,7 @@ struct Before {
 }
 
 impl Stage {
-    /// Starts everything, and lets users in.
+    /// Starts everything, including users.
     pub(crate) async fn start(
         folder: &Folder,
         kind: Kind,
@@ -131,7 +131,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Seconds since users were let in.
+    /// Seconds since the start of users.
     pub(crate) fn at(&self) -> f64 {
         self.begin.elapsed().as_secs_f64()
     }
@@ -141,7 +141,7 @@ impl Stage {
         self.events.push((at, text.into()));
     }
 
-    /// Lets users into a cluster.
+    /// Starts a cluster's users.
     fn open(&mut self, region: usize, at: usize) -> Result<()> {
         let place = &self.deployment.regions[region];
         let cluster = &place.clusters[at];
@@ -154,7 +154,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Does what was asked for.
+    /// Executes an action.
     pub(crate) async fn act(&mut self, action: Action) -> Result<()> {
         match action {
             Action::AddCluster => self.add_cluster(Some("a")).await?,
@@ -197,7 +197,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Kills or holds the next cache server, region by region.
+    /// Kills or holds the next cache server, alternating between regions.
     fn trouble_server(&mut self, is_held: bool) {
         let all: Vec<(usize, usize, usize)> =
             (0..2_usize).flat_map(|server| (0..2).map(move |region| (region, 0, server))).collect();
@@ -234,7 +234,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends what is over.
+    /// Ends actions whose time is over.
     pub(crate) async fn recover(&mut self) -> Result<()> {
         let now = Instant::now();
         let (due, later) = self.recoveries.drain(..).partition(|(at, _)| *at <= now);
@@ -262,7 +262,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes the numbers of the second that ends now.
+    /// Records the numbers of the second that ends now.
     pub(crate) async fn tick(&mut self) {
         self.load.recorder.judge(false);
         let gutters: Vec<SocketAddr> = self.gutters();
@@ -280,8 +280,8 @@ impl Stage {
         }
     }
 
-    /// Notes where the master region's invalidator is in the log, and forgets what is longer ago
-    /// than is ever sent again.
+    /// Records the log position of the master region's invalidator, and drops positions too old for
+    /// a replay.
     async fn remember(&mut self) {
         let slot = self.slot_of_now().await;
         let invalidators = stats::ask(&self.invalidators()).await;
@@ -298,13 +298,13 @@ impl Stage {
             gone.extend(past.slot);
         }
         for slot in gone {
-            // One that stays keeps a part of the log until the end of the run.
+            // A remaining one retains a part of the log until the end of the run.
             let _ = self.deployment.drop_slot(&slot).await;
         }
     }
 
-    /// PostgreSQL keeps no log before what the invalidator's slot has confirmed, unless another
-    /// slot stands there: its copy, made now and then. The position that is asked for afterwards is
+    /// PostgreSQL retains no log before the confirmed position of the invalidator's slot, unless
+    /// another slot is there: its copy, created periodically. The position queried afterwards is
     /// not before it.
     async fn slot_of_now(&mut self) -> Option<String> {
         let is_due = self.past.back().is_none_or(|last| last.at.elapsed() >= SLOT_EVERY);
@@ -313,7 +313,7 @@ impl Stage {
         }
         self.slots += 1;
         let name = format!("behind_{}", self.slots);
-        // There is none before the invalidator has begun; it is tried again.
+        // There is none before the invalidator has started; it is retried.
         self.deployment.copy_slot(&name).await.ok().map(|()| name)
     }
 
@@ -365,7 +365,7 @@ impl Stage {
     }
 
     fn region_second(&mut self, at: usize, invalidator: &Stats) -> RegionSecond {
-        // Relaxed: counts to be shown.
+        // Relaxed: counts for display.
         let queries = &self.load.queries[at];
         let now = (queries.reads.load(Ordering::Relaxed), queries.writes.load(Ordering::Relaxed));
         let then = std::mem::replace(&mut self.before.queries[at], now);
@@ -378,20 +378,19 @@ impl Stage {
             queries: now.0 - then.0,
             writes: now.1 - then.1,
             behind_ms: if at == 0 { 0 } else { self.behind_ms.load(Ordering::Relaxed) },
-            // One that began anew counts from nothing.
+            // A restarted invalidator counts from 0.
             delivered: if invalidator.is_there() { new.unwrap_or(delivered) } else { 0 },
             waiting: invalidator.all(":waiting").sum(),
             delivery_p99_ms: ms(invalidator.all(":delivery_us_p99").max().unwrap_or(0)),
         }
     }
 
-    /// Sends users home, ends every trouble, waits until everything is delivered, and looks at
-    /// every key that was written in every cluster: how many were looked at, and how many were
-    /// shown with an old value.
+    /// Stops users, ends every fault, waits until everything is delivered, and looks up every
+    /// written key in every cluster: records the number of lookups, and of old values.
     pub(crate) async fn end(&mut self) -> Result<(u64, u64)> {
         self.load.end();
         for user in self.users.drain(..) {
-            // It may be in the middle of a wait for a database that is cut off.
+            // It may be waiting for a database that is cut off.
             if tokio::time::timeout(Duration::from_secs(60), user).await.is_err() {
                 bail!("a user does not end");
             }

@@ -1,5 +1,4 @@
-//! Numbers of servers, routers and invalidators, by memcached's `stats`; and how far the replica is
-//! behind.
+//! Numbers of servers, routers and invalidators, by memcached's `stats`; and the replica's lag.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::database::{ConnectOptions, Session};
 
-/// The time after which a missing answer counts as none.
+/// The time limit for an answer.
 const ANSWER_MAX: Duration = Duration::from_millis(150);
 
 /// The interval at which the primary's time is written and the replica's read.
@@ -35,7 +34,7 @@ impl Stats {
         self.0.get(name).map_or("", String::as_str)
     }
 
-    /// The numbers whose names end so: an invalidator's, of each cluster.
+    /// The numbers whose names end like this: an invalidator's, for each cluster.
     pub(crate) fn all(&self, end: &str) -> impl Iterator<Item = u64> {
         self.0
             .iter()
@@ -49,7 +48,7 @@ impl Stats {
     }
 }
 
-/// Asks all of them at once; answers in their order.
+/// Queries all of them at once; returns answers in their order.
 pub(crate) async fn ask(addresses: &[SocketAddr]) -> Vec<Stats> {
     let mut asking = JoinSet::new();
     for (at, address) in addresses.iter().copied().enumerate() {
@@ -78,13 +77,13 @@ async fn of(address: SocketAddr) -> Option<Stats> {
     Some(Stats(lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
 }
 
-/// Milliseconds since 1970; the greatest number stands for the year 292 million and later.
+/// Milliseconds since 1970; the maximum stands for the year 292 million and later.
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Keeps the replica's lag in `lag_ms`: how old the moment is that it shows.
+/// Stores the replica's lag in `lag_ms`: the age of the time that it shows.
 pub(crate) async fn watch_lag(
     primary: ConnectOptions,
     replica: ConnectOptions,
@@ -93,7 +92,7 @@ pub(crate) async fn watch_lag(
     let (mut primary, mut replica) = (Session::new(primary), Session::new(replica));
     let beat = async {
         loop {
-            // One that fails is made up for by the next.
+            // The next one makes up for a failed one.
             let _ = primary.pulse(Some(now_ms())).await;
             sleep(BEAT).await;
         }
@@ -102,7 +101,7 @@ pub(crate) async fn watch_lag(
         loop {
             if let Ok(at @ 2..) = replica.pulse(None).await {
                 let behind = u64::try_from(now_ms() - at).unwrap_or(0);
-                // Relaxed: a number to show.
+                // Relaxed: a number for display.
                 lag_ms.store(behind, Ordering::Relaxed);
             }
             sleep(BEAT).await;

@@ -1,4 +1,4 @@
-//! The live view: what happens now, drawn once a second, and the keys that make trouble.
+//! The live view: the current state, drawn once per second, and the keys that cause faults.
 
 use anyhow::Result;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -32,7 +32,7 @@ pub(crate) enum Key {
     ToggleLag,
 }
 
-/// The terminal, which is as it was before when this is dropped.
+/// The terminal, which is restored when this is dropped.
 pub(crate) struct View {
     terminal: DefaultTerminal,
 }
@@ -42,7 +42,7 @@ impl View {
         Ok(Self { terminal: ratatui::try_init()? })
     }
 
-    /// The key that was pressed, if one was.
+    /// The pressed key, if any.
     pub(crate) fn key(&mut self) -> Result<Option<Key>> {
         while event::poll(std::time::Duration::ZERO)? {
             let Event::Key(key) = event::read()? else { continue };

@@ -12,12 +12,12 @@ use super::{NAME, TABLES, USER};
 use crate::folder::Folder;
 use crate::process::{Process, command, done, local};
 
-/// The server and what makes its folder.
+/// The server and the program that creates its folder.
 pub(super) fn programs() -> Option<[PathBuf; 2]> {
     Some([found("mariadbd")?, found("mariadb-install-db")?])
 }
 
-/// A program of the search path, or of the folder of servers, which users do not search.
+/// A program in the search path, or in the folder of servers, which users do not search.
 fn found(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let servers = ["/usr/sbin", "/usr/libexec"].map(PathBuf::from);
@@ -38,7 +38,7 @@ pub(super) async fn start(
     make.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
     make.args([at("datadir", &data), at("tmpdir", folder.path())]);
     done(&mut make, "mariadb-install-db")?;
-    // The statements of the beginning are each server's own, and no part of the log.
+    // The initial statements belong to each server, and are not in the log.
     let init = folder.write(
         "init.sql",
         &format!(
@@ -59,7 +59,7 @@ pub(super) async fn start(
         format!("--server-id={number}"),
     ];
     words.extend(SETTINGS.map(str::to_owned));
-    // Nothing in the folder is to outlive the run.
+    // Nothing in the folder must survive the run.
     Process::start(folder, name, words, local(port), Signal::KILL).await
 }
 

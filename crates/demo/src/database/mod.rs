@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// Refuses, with what to install, when programs are missing.
+    /// Returns an error with the packages to install if programs are missing.
     pub(crate) fn check(self) -> Result<()> {
         let (is_there, package) = match self {
             Self::Mariadb => (mariadb::programs().is_some(), "mariadb-server"),
@@ -76,7 +76,7 @@ pub(crate) struct ConnectOptions {
 /// The user of every connection.
 pub(crate) const USER: &str = "holdall";
 
-/// The name of the database that has the tables.
+/// The name of the database with the tables.
 pub(crate) const NAME: &str = "shop";
 
 /// A running database.
@@ -119,7 +119,7 @@ impl Database {
         self.all(&[statement.to_owned()]).await
     }
 
-    /// Makes the tables, with these numbers of rows.
+    /// Creates the tables, with these numbers of rows.
     pub(crate) async fn fill(&self, rows: [u64; 2]) -> Result<()> {
         self.all(&match self.options.kind {
             Kind::Mariadb => mariadb::filling(rows),
@@ -128,7 +128,7 @@ impl Database {
         .await
     }
 
-    /// Makes it a replica of the database that is reached at `primary`.
+    /// Makes it a replica of the database reachable at `primary`.
     pub(crate) async fn follow(&self, primary: SocketAddr) -> Result<()> {
         let password = &self.options.password;
         self.all(&match self.options.kind {

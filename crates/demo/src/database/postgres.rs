@@ -1,8 +1,8 @@
 //! PostgreSQL: its start, and its SQL.
 //!
-//! The replica subscribes to the primary's changes (logical replication). A standby by physical
-//! replication could not be followed by the invalidator before PostgreSQL 16, where standbys
-//! learned logical decoding; Debian 12 has 15.
+//! The replica subscribes to the primary's changes (logical replication). Before PostgreSQL 16,
+//! which added logical decoding on standbys, the invalidator could not follow a physical standby;
+//! Debian 12 has 15.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,8 +15,8 @@ use super::{NAME, TABLES, USER};
 use crate::folder::Folder;
 use crate::process::{Process, command, done, local};
 
-/// The server and what makes its folder: of the newest version, of which Debian keeps each in a
-/// folder of its own.
+/// The server and the program that creates its folder, of the newest version; Debian has a separate
+/// folder for each.
 pub(super) fn programs() -> Option<[PathBuf; 2]> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?;
     let mut folders: Vec<PathBuf> =
@@ -42,7 +42,7 @@ pub(super) async fn start(folder: &Folder, name: &str, password: &str) -> Result
     for setting in SETTINGS {
         words.extend(["-c".to_owned(), setting.to_owned()]);
     }
-    // "Immediate shutdown": its own children end before it does.
+    // "Immediate shutdown": its children end first.
     let process = Process::start(folder, name, words, local(port), Signal::QUIT).await?;
     Ok(process)
 }
@@ -58,8 +58,8 @@ const SETTINGS: [&str; 8] = [
     "wal_receiver_timeout=600s",
 ];
 
-/// Makes the tables in either database, because a subscription makes none; with rows only if `rows`
-/// says so.
+/// Creates the tables in either database, because a subscription creates none; with rows only if
+/// `rows` requires it.
 fn tables(rows: Option<[u64; 2]>) -> Vec<String> {
     let mut all = vec!["CREATE TABLE pulse (id INT PRIMARY KEY, at BIGINT NOT NULL)".to_owned()];
     for (at, table) in TABLES.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! One connection of an application to a database: made when it is needed, given up when it fails
-//! or takes too long.
+//! One connection of an application to a database: opened on demand, dropped when it fails or takes
+//! too long.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ enum Connection {
     Postgres(tokio_postgres::Client),
 }
 
-/// A session that connects when it is first used, and again after a failure.
+/// A session that connects on first use, and again after a failure.
 pub(crate) struct Session {
     options: ConnectOptions,
     connection: Option<Connection>,
@@ -79,7 +79,7 @@ impl Session {
         }
     }
 
-    /// Runs a statement that answers nothing.
+    /// Runs a statement without a result.
     pub(crate) async fn run(&mut self, statement: &str) -> Result<()> {
         let run = async {
             let mut connection = self.connected().await?;
@@ -116,7 +116,7 @@ impl Session {
         timeout(QUERY_MAX, query).await.context("the database does not answer")?
     }
 
-    /// Gives a row a version, unless it has a later one.
+    /// Sets a row's version, unless it has a later one.
     pub(crate) async fn write(&mut self, table: &str, id: u64, version: u64) -> Result<()> {
         let (id, version) = (i64::try_from(id)?, i64::try_from(version)?);
         let update = async {
@@ -143,7 +143,7 @@ impl Session {
         timeout(QUERY_MAX, update).await.context("the database does not answer")?
     }
 
-    /// Writes a moment, or reads the last one written.
+    /// Writes a time, or reads the last one written.
     pub(crate) async fn pulse(&mut self, at: Option<i64>) -> Result<i64> {
         let beat = async {
             let mut connection = self.connected().await?;
