@@ -8,10 +8,10 @@
 //! # Full file systems
 //!
 //! Memory that is a part of a file is *taken* and *given back*, since its file system may have no
-//! room for it. From then on it counts as a limit of its own, at what was taken by then, until
-//! [`Budget::forget_full`]: nothing more is taken and no room is asked for. What index and bags
-//! wait for meanwhile is *wanted*. It exceeds the limit as if it were in use, so pages are given
-//! back for it, and pages are not taken in its place.
+//! room for it. From then on the bytes taken so far are a separate limit, until
+//! [`Budget::forget_full`]: nothing more is taken and no room is requested. Memory that index and
+//! bags wait for in that time is *wanted*. It exceeds the limit as if it were in use, so pages are
+//! given back for it, and pages are not taken in its place.
 //!
 //! Relaxed is enough: the counters guard no other memory.
 

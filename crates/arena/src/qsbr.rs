@@ -107,7 +107,7 @@ pub struct Qsbr {
     can_force: bool,
 }
 
-/// The announcements of one thread, which alone stores them.
+/// The announcements of one thread; only that thread stores them.
 #[derive(Debug)]
 pub struct Slot {
     /// The epoch announced last, or [`OFFLINE`].

@@ -24,7 +24,7 @@ pub struct MetaGet {
     pub deadline: Option<u32>,
     /// `R` comes after `T`, and so judges the new deadline: flags act in their order.
     pub recache_after_touch: bool,
-    /// `u`: leave recency and hit mark alone.
+    /// `u`: keep recency and hit mark.
     pub no_bump: bool,
     /// Leave the win to others: this reader may not get the reply, or may lie about itself.
     pub no_claim: bool,

@@ -185,7 +185,7 @@ impl Shared {
         totals
     }
 
-    /// `stats reset`: counters count from zero again; gauges are left alone.
+    /// `stats reset`: counters count from zero again; gauges stay.
     pub fn reset_stats(&self) {
         let mut register = self.stats.lock();
         register.baseline = register.sum();

@@ -52,8 +52,8 @@ fn check(got: &[u8], key: u64, scratch: &mut Vec<u8>) {
     assert!(got == scratch.as_slice(), "a torn value of key {key}");
 }
 
-/// Many values have one length, which changes several times a second, so that classes are fitted to
-/// it (see `fitted.rs`).
+/// Many values have one length, which changes several times per second, so that classes are fitted
+/// to it (see `fitted.rs`).
 fn length(random: &mut Random, now_secs: u32) -> usize {
     let largest = match random.below(100) {
         0..40 => return 100 + now_secs as usize / 8 * 61 % 1500,

@@ -286,7 +286,7 @@ impl MissRatio {
 
 const HALF_LIFE_SECS: f64 = 600.0;
 
-/// True if a sample of at most `keys_max` keys is worth the memory of a second count.
+/// `true` if a sample of at most `keys_max` keys is worth the memory of a second count.
 fn knows_sizes(keys_max: usize) -> bool {
     keys_max >= KEYS_MIN_BY_SIZE
 }

@@ -125,7 +125,7 @@ pub struct Known {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Database {
-    /// Reads a second that it can serve.
+    /// Reads per second that it can serve.
     pub reads_per_second: f64,
 }
 

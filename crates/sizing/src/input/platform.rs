@@ -18,11 +18,11 @@ const HOT_WEIGHT: f64 = 0.2;
 pub struct Platform {
     /// Its name.
     pub name: String,
-    /// Gets a second under the SLA. Left out, it follows from the next three.
+    /// Gets per second under the SLA. Left out, it follows from the next three.
     pub gets_per_second: Option<f64>,
-    /// Gets of random keys a second under the SLA.
+    /// Gets of random keys per second under the SLA.
     pub random_gets_per_second: Option<f64>,
-    /// Gets of one key a second under the SLA.
+    /// Gets of one key per second under the SLA.
     pub hot_gets_per_second: Option<f64>,
     /// A result of `holdall bench score` or `search` (`--json`) of this kind of server.
     #[serde(skip_serializing)]

@@ -122,7 +122,7 @@ pub(crate) struct Bag {
     blocks: AtomicU32,
     /// Blocks of which every slot was handed out.
     filled: AtomicU32,
-    /// Not zero: each thread appends to a block of its own.
+    /// Not zero: each thread appends to a private block.
     own_blocks: AtomicU32,
     opened_tick: AtomicU64,
     closed_tick: AtomicU64,

@@ -8,7 +8,7 @@ use arena::ChunkRef;
 use std::rc::Rc;
 
 /// Position of a walk over all items. An item that stays linked during the whole walk is visited
-/// exactly once, unless the cleaner moves it to another page meanwhile: then it may be visited
+/// exactly once, unless the cleaner moves it to another page in that time: then it may be visited
 /// twice or not at all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WalkCursor {
