@@ -1,4 +1,4 @@
-//! A program with a slow database, and a cache before it.
+//! A program with a slow database behind a cache.
 //!
 //!     cargo run -p holdall -- serve -p 11311 &
 //!     cargo run -p holdall-client --example look_aside -- 127.0.0.1:11311
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use client::{BlockingClient, Client};
 
-/// How often the database was asked.
+/// The number of queries to the database.
 static QUERIES: AtomicU64 = AtomicU64::new(0);
 
-/// The database: it takes its time.
+/// The slow database.
 fn query(user: u64) -> Result<String, std::io::Error> {
     QUERIES.fetch_add(1, Ordering::Relaxed);
     std::thread::sleep(Duration::from_millis(20));

@@ -1,6 +1,6 @@
-//! A page of a site whose database here is a replica: a gutter for servers that are down, a pool
-//! that the region's clusters share, remote markers, fetches that belong together, compression,
-//! deletes that are not lost, gets by UDP.
+//! A page of a site whose database here is a replica: a gutter for failed servers, a pool shared by
+//! the region's clusters, remote markers, dependent fetches, compression, deletes that are not
+//! lost, gets by UDP.
 //!
 //!     for port in 11311 11312 11313; do cargo run -p holdall -- serve -p $port -U $port & done
 //!     cargo run -p holdall-client --example page -- \
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use client::{Client, Compression, LoadError, LookAside, Markers, Source, block_on, together};
 
-/// How long a server may take for an answer: for a site less, for a busy laptop this.
+/// The time limit of an answer; a site uses less, but a busy laptop needs this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where keys go: those of what all clusters of the region share by their prefix, others to the
-/// cluster's own servers. While one of these does not answer, its keys are kept in the gutter, for
-/// ten seconds each.
+/// The routes of keys: keys shared by all clusters of the region by their prefix, others to the
+/// cluster's own servers. While one of these does not answer, the gutter keeps its keys, for ten
+/// seconds each.
 fn routes(own: &str, region: &str, gutter: &str) -> String {
     format!(
         r#"{{
@@ -44,7 +44,7 @@ fn routes(own: &str, region: &str, gutter: &str) -> String {
 /// The site: its clients of the cache, and its databases.
 struct Site {
     cache: Client,
-    /// The same keys at the cluster's own server, asked by datagrams: a get needs no connection.
+    /// The same keys at the cluster's own server, by datagrams: a get needs no connection.
     datagrams: Client,
     rows: LookAside,
     markers: Markers,
@@ -61,20 +61,20 @@ impl Site {
             .build()?;
         let datagrams = Client::builder().servers([own]).udp_gets(PATIENCE).build()?;
         let rows = cache.look_aside().exptime(300);
-        // Longer than the replica ever lags.
+        // Longer than the replica's maximum lag.
         let markers = Markers::new(cache.clone(), "remote:", 300);
         Ok(Self { cache, datagrams, rows, markers })
     }
 
-    /// A row, from the cache or else from the replica; from the master while a marker says that the
-    /// replica is behind.
+    /// A row, from the cache or else from the replica; from the master while a marker shows that
+    /// the replica is behind.
     async fn row(&self, key: &str) -> Result<String, LoadError<std::io::Error>> {
         let load = |source: Source| async move { Ok(format!("{key} of {source:?}")) };
         self.rows.get_or_load_from(&self.markers, key, load).await
     }
 
-    /// A user, and then the best friend whom the row of the user names: two rounds, however many
-    /// users there are.
+    /// A user, and then the best friend that the user's row names: two rounds, however many users
+    /// there are.
     async fn user_and_friend(
         &self,
         user: u32,
@@ -88,13 +88,13 @@ impl Site {
     async fn rename(&self, user: u32) -> Result<(), Box<dyn Error>> {
         let write = |_marker: Vec<u8>| async { Ok::<(), std::io::Error>(()) };
         let written = self.markers.write(format!("user:{user}"), write).await?;
-        // The write has happened; that the cache had its part in it is another matter.
+        // The write has happened; the cache may still have failed.
         assert!(written.unmarked.is_none() && written.undeleted.is_none());
         Ok(())
     }
 }
 
-/// What the site does; the servers are the cluster's own, the region's, and the gutter.
+/// Runs the site; the servers are the cluster's own, the region's, and the gutter.
 pub(crate) fn run(servers: &[String; 3], deletes: &Path) -> Result<(), Box<dyn Error>> {
     let site = Site::open(servers, deletes)?;
     block_on(async {
@@ -110,7 +110,7 @@ pub(crate) fn run(servers: &[String; 3], deletes: &Path) -> Result<(), Box<dyn E
         let shared = site.cache.get("shared:text").await?.ok_or("just stored")?;
         assert_eq!(shared.decode::<String>()?, text);
         println!("{} bytes are kept compressed", text.len());
-        // What is lost on the way is an error, not a miss.
+        // A lost datagram is an error, not a miss.
         let row = site.datagrams.get("user:8").await?.ok_or("it was loaded")?;
         println!("by UDP: {}", row.decode::<String>()?);
         println!("deletes that wait for their server: {:?}", site.cache.kept_deletes());

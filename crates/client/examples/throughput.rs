@@ -17,10 +17,10 @@ use client::{BlockingClient, Client, block_on};
 const KEY: &str = "throughput";
 const VALUE_BYTES: usize = 64;
 
-/// The work: what it does to the address, while it may go on; how many gets that were.
+/// The work on an address while it may run; returns the number of gets.
 type Work = fn(&str, &Running) -> u64;
 
-/// Whether to go on.
+/// Tells the work whether to continue.
 #[derive(Clone)]
 struct Running(Arc<AtomicBool>);
 

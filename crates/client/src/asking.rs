@@ -1,4 +1,4 @@
-//! Hand-over of jobs to an inbox: at once, or those of one [`hold`] together.
+//! Hands jobs to an inbox: at once, or those of one [`hold`] together.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use crate::job::Job;
 use crate::polled::{caller, has_asked};
 use upstream::Failure;
 
-/// The jobs of calls that are handed over later, and to whom.
+/// The jobs of calls that are handed over later, by inbox.
 type Held = Vec<(Arc<Inbox>, Vec<Job>)>;
 
 thread_local! {
-    /// While a [`crate::Together`] is polled: what its futures ask.
+    /// Set while a [`crate::Together`] is polled: the requests of its futures.
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
-/// Hands the jobs of a call to whoever drives, or to the [`hold`] that goes on on this thread. The
-/// answers are waited for.
+/// Hands the jobs of a call to the driving thread, or to the current [`hold`] of this thread. A
+/// caller waits for the answers.
 ///
 /// # Errors
 ///
-/// [`Error::Closed`], or that too much waits already; nothing is asked then.
+/// [`Error::Closed`], or too much already waits; nothing is asked then.
 pub(crate) fn push(inbox: &Arc<Inbox>, jobs: Vec<Job>) -> Result<(), Error> {
     let jobs = HELD.with_borrow_mut(|held| match held {
         Some(held) => {
@@ -36,8 +36,8 @@ pub(crate) fn push(inbox: &Arc<Inbox>, jobs: Vec<Job>) -> Result<(), Error> {
     jobs.map_or(Ok(()), |jobs| hand_over(inbox, jobs, true)).map_err(|refused| refused.error)
 }
 
-/// Hands over jobs for which nobody waits, behind what is held for this inbox: whoever calls hears
-/// at once that they will not be asked.
+/// Hands over jobs without a waiting caller, behind the held jobs of this inbox. The caller learns
+/// at once if they will not be asked.
 ///
 /// # Errors
 ///
@@ -59,8 +59,8 @@ fn hand_over(inbox: &Arc<Inbox>, jobs: Vec<Job>, are_awaited: bool) -> Result<()
     Ok(())
 }
 
-/// Runs `poll`; what it asks on this thread is handed over afterwards, all at once. A hold within
-/// another is a part of that.
+/// Runs `poll`, then hands over its requests on this thread all at once. A hold within another is a
+/// part of that.
 pub(crate) fn hold<T>(poll: impl FnOnce() -> T) -> T {
     let is_outermost = HELD.with_borrow_mut(|held| {
         let is_outermost = held.is_none();
@@ -72,7 +72,7 @@ pub(crate) fn hold<T>(poll: impl FnOnce() -> T) -> T {
     poll()
 }
 
-/// Hands over what is held so far: this thread is about to wait within the poll of a hold.
+/// Hands over the jobs held so far, because this thread is about to wait within the poll of a hold.
 pub(crate) fn release_held() {
     release(HELD.with_borrow_mut(|held| held.as_mut().map(std::mem::take)).unwrap_or_default());
 }
@@ -99,7 +99,7 @@ fn release(held: Held) {
         let Err(refused) = hand_over(&inbox, calls.into_iter().flatten().collect(), true) else {
             continue;
         };
-        // Not all of them fit: those that do are asked.
+        // Not all of them fit; those that do are asked.
         let mut jobs = refused.jobs.into_iter();
         for len in lens {
             if let Err(refused) = hand_over(&inbox, jobs.by_ref().take(len).collect(), true) {
@@ -110,7 +110,7 @@ fn release(held: Held) {
 }
 
 impl Refused {
-    /// Tells those who wait for an answer.
+    /// Fails the waiting calls.
     fn fail(&self) {
         let is_closed = self.error == Error::Closed;
         let failure = if is_closed { Failure::Shutdown } else { Failure::Busy };

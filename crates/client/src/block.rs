@@ -7,8 +7,8 @@ use crate::look_aside::LookAside;
 use crate::value::{Decode, Encode, Value};
 use crate::waiting::block_on;
 
-/// A [`Client`] whose calls wait. See there for what they do; for a call that is not here,
-/// [`block_on`] waits for the client's.
+/// A [`Client`] whose calls block. See there for their effects; for calls that are missing here,
+/// use [`block_on`] with the client's.
 ///
 /// ```no_run
 /// use client::{BlockingClient, Client};
@@ -29,7 +29,7 @@ impl From<Client> for BlockingClient {
     }
 }
 
-/// The calls, word for word.
+/// The calls, with the same signatures.
 macro_rules! blocking {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $output:ty;)*) => {
         impl BlockingClient {

@@ -1,4 +1,4 @@
-//! From servers or a configuration to a running client.
+//! Builds a running client from servers or a configuration.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ use routes::{Core, Plan, Spooler, TreeFlags, host_id};
 use upstream::system::now;
 use upstream::{Login, Registry, Settings, Tls, Upstream, Window};
 
-/// The reason for which there is no client; for people.
+/// The reason why there is no client, for display.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BuildError(pub(crate) String);
 
@@ -35,7 +35,7 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// With less time between two questions, the thread that asks would do nothing else.
+/// With a shorter period, the querying thread would do nothing else.
 const PERIOD_LEAST: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ enum Routes {
     Text(String),
 }
 
-/// The settings of a [`Client`] that is to be made; begun by [`Client::builder`].
+/// The settings of a new [`Client`]; see [`Client::builder`].
 #[derive(Clone, Debug)]
 pub struct Builder {
     routes: Routes,
@@ -93,7 +93,7 @@ impl Default for Builder {
 impl Builder {
     /// One pool of these servers: `host:port`, `[v6]:port` or `unix:/path`; or one source that
     /// names them, such as `srv:NAME` or `etcd:HOST:PORT/PREFIX` (docs/discovery.md), which is
-    /// asked again as names are.
+    /// queried repeatedly, like names.
     #[must_use]
     pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
         self.routes = Routes::Servers(servers.into_iter().map(Into::into).collect());
@@ -129,44 +129,44 @@ impl Builder {
         self
     }
 
-    /// The time that a server may take for an answer; 1 s by default. A connection on which one
-    /// takes longer is closed.
+    /// The time limit of a server's answer; 1 s by default. A connection on which one takes longer
+    /// is closed.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
     }
 
-    /// The time in which a connection must be made; 1 s by default.
+    /// The time limit of a connection attempt; 1 s by default.
     #[must_use]
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.settings.connect_timeout = timeout;
         self
     }
 
-    /// Timeouts in a row that knock a server out; 3 by default, 0 is never.
+    /// Consecutive timeouts that knock a server out; 3 by default, 0 is never.
     #[must_use]
     pub const fn timeouts_until_tko(mut self, count: u32) -> Self {
         self.settings.timeouts_until_tko = count;
         self
     }
 
-    /// The time of a whole call, failover included; by default that of all its servers.
+    /// The time limit of a whole call, including failovers; by default the sum for all its servers.
     #[must_use]
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Driver threads, each with a connection to each server; 1 by default, 64 at the most.
+    /// Driver threads, each with a connection to each server; 1 by default, at most 64.
     #[must_use]
     pub const fn threads(mut self, count: usize) -> Self {
         self.threads = count;
         self
     }
 
-    /// Compresses values of `threshold_bytes` and more. Values of either compression are read in
-    /// any case.
+    /// Compresses values of `threshold_bytes` and more. Values in either compression can always be
+    /// read.
     #[must_use]
     pub const fn compression(mut self, compression: Compression, threshold_bytes: usize) -> Self {
         self.codec.compression = compression;
@@ -174,15 +174,15 @@ impl Builder {
         self
     }
 
-    /// The longest value that is sent or read, decompressed; 64 MiB by default.
+    /// The maximum length of a value that is sent or read, decompressed; 64 MiB by default.
     #[must_use]
     pub const fn value_bytes_max(mut self, bytes: usize) -> Self {
         self.codec.value_bytes_max = bytes;
         self
     }
 
-    /// Requests without an answer, of all callers of a thread together; more are refused as busy.
-    /// 100,000 by default.
+    /// The maximum number of unanswered requests, of all callers of a thread together; more are
+    /// refused as busy. 100,000 by default.
     #[must_use]
     pub const fn pending_max(mut self, count: usize) -> Self {
         self.limits.pending_max = count;
@@ -190,7 +190,7 @@ impl Builder {
         self
     }
 
-    /// [`Self::servers`] are spoken to by TLS, and those of a configuration that says so of them
+    /// Uses TLS for [`Self::servers`], and for servers of a configuration with that setting
     /// (`security_mech`).
     #[must_use]
     pub fn tls(mut self, options: upstream::TlsOptions) -> Self {
@@ -198,33 +198,33 @@ impl Builder {
         self
     }
 
-    /// The name that servers' certificates must have, which they are told at the beginning (SNI);
-    /// by default each one's host, as it is written. For servers that are reached by addresses
-    /// which no certificate has. `hostnames` of a configuration's pool go before it.
+    /// The name that servers' certificates must have, also sent as SNI; by default each one's host,
+    /// as written. For servers reached by addresses that no certificate has. `hostnames` of a
+    /// configuration's pool override it.
     #[must_use]
     pub fn server_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.settings.server_name);
         self
     }
 
-    /// [`Self::servers`] are spoken to in the binary protocol: for those that speak no other. Those
-    /// of a configuration say it themselves (`"protocol": "binary"`).
+    /// Uses the binary protocol for [`Self::servers`] that support no other. A configuration has
+    /// its own setting (`"protocol": "binary"`).
     #[must_use]
     pub const fn binary(mut self) -> Self {
         self.is_binary = true;
         self
     }
 
-    /// The login with which every connection begins: in text for servers with `-Y`, in the binary
-    /// protocol by SASL (SCRAM-SHA-256 where it is to be had, else PLAIN). Without TLS, name and
-    /// password can be read on the way.
+    /// The login at the start of every connection: in text for servers with `-Y`, in the binary
+    /// protocol by SASL (SCRAM-SHA-256 if available, else PLAIN). Without TLS, name and password
+    /// can be read on the network.
     #[must_use]
     pub fn login(mut self, user: &str, password: &str) -> Self {
         self.settings.login = Some(Login::new(user, password));
         self
     }
 
-    /// Gets go by UDP, and one that has no answer after this time has failed. Not with TLS or a
+    /// Sends gets by UDP; one without an answer after this time has failed. Not with TLS or a
     /// login.
     #[must_use]
     pub const fn udp_gets(mut self, timeout: Duration) -> Self {
@@ -232,23 +232,22 @@ impl Builder {
         self
     }
 
-    /// The number of requests outstanding over all servers, for each thread; what does not fit
-    /// waits.
+    /// The limit of outstanding requests over all servers, for each thread; others wait.
     #[must_use]
     pub const fn window(mut self, window: Window) -> Self {
         self.window = Some(window);
         self
     }
 
-    /// The time between two questions to sources and for the addresses of names; 10 s by default,
-    /// and 10 ms at the least.
+    /// The interval of queries to sources and for the addresses of names; 10 s by default, at least
+    /// 10 ms.
     #[must_use]
     pub const fn discovery_period(mut self, period: Duration) -> Self {
         self.discovery_period = period;
         self
     }
 
-    /// A folder that also keeps what sources named last, for a start at which none answers.
+    /// A folder that also stores the last answers of sources, for a start at which none answers.
     #[must_use]
     pub fn discovery_dir(mut self, folder: impl AsRef<Path>) -> Self {
         self.sources.dir = Some(folder.as_ref().to_path_buf());
@@ -262,20 +261,19 @@ impl Builder {
         self
     }
 
-    /// Deletes that fail are kept in this folder, answered as if they had found nothing, and
-    /// executed when their server is back: the spool of the router, for one client at a time.
+    /// Keeps failed deletes in this folder, answers them as if they had found nothing, and executes
+    /// them when their server is back: the router's spool, for one client at a time.
     #[must_use]
     pub fn keep_deletes(mut self, folder: impl AsRef<Path>) -> Self {
         self.deletes = Some(folder.as_ref().to_path_buf());
         self
     }
 
-    /// Starts the client's threads. Connections are made when they are needed.
+    /// Starts the client's threads. Connections are made on demand.
     ///
     /// # Errors
     ///
-    /// The faults of the configuration, with their places; or that there is no thread or
-    /// descriptor.
+    /// The errors of the configuration, with their places; or a missing thread or descriptor.
     pub fn build(self) -> Result<Client, BuildError> {
         let sources = OwnSources::new(&self.sources);
         let sources = sources.map_err(|error| BuildError(error.to_string()))?;
@@ -317,7 +315,7 @@ impl Builder {
         Ok(Client::of(inner, deadline))
     }
 
-    /// What keeps failed deletes, if that is wanted.
+    /// The spooler of failed deletes, if enabled.
     fn spooler(
         &self,
         registry: &Registry,
@@ -327,18 +325,18 @@ impl Builder {
         let Some(folder) = &self.deletes else { return Ok(None) };
         let named = |error: std::io::Error| BuildError(format!("{}: {error}", folder.display()));
         let spool = Spool::open(folder, spool::Settings::default()).map_err(named)?;
-        // A fault of the disk shows in the calls that fail.
+        // An error of the disk appears in the calls that fail.
         let (registry, targets) = (registry.clone(), plan.targets());
         let spooler = Spooler::start(spool, None, registry, worker, true, targets, |_| {});
         spooler.map(|one| Some(Arc::new(one))).map_err(|error| start_failed(&error))
     }
 
-    /// How long until sources are asked again.
+    /// The interval of queries to sources.
     pub(crate) const fn period(&self) -> Duration {
         self.discovery_period
     }
 
-    /// The configuration, understood, which follows the one that has been in use.
+    /// The parsed configuration, which follows the previous one.
     pub(crate) fn plan(
         &self,
         before: Option<&Plan>,
@@ -379,7 +377,7 @@ impl Builder {
         discovery.retain(&sources);
         let has_sources = !sources.is_empty();
         let mut settings = self.settings.clone();
-        // What a server sends may be compressed, and is then shorter.
+        // A server may send compressed values, which are shorter.
         let value_bytes_max = u32::try_from(self.codec.value_bytes_max).unwrap_or(u32::MAX);
         settings.value_bytes_max = value_bytes_max.min(proto::VALUE_BYTES_MAX);
         let tls = self.tls.clone().map(Tls::open).transpose();
@@ -408,7 +406,7 @@ impl Builder {
     }
 }
 
-/// Watches the configuration's servers from now on, which are those of `planned`.
+/// Watches the servers of the configuration in `planned` from now on.
 fn watch(
     inner: &Arc<Inner>,
     builder: Builder,
@@ -428,19 +426,19 @@ fn watch(
 }
 
 impl Client {
-    /// Begins a client.
+    /// Starts the settings of a client.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Takes another configuration, for all handles; requests that run end in the old one. Settings
+    /// Loads another configuration for all handles; running requests end in the old one. Settings
     /// of the client itself stay, and so do the folder and the files for sources, unless `builder`
     /// has others.
     ///
     /// # Errors
     ///
-    /// The faults of the new routes; everything stays as it was then.
+    /// The errors of the new routes; nothing changes then.
     pub fn replace_routes(&self, builder: &Builder) -> Result<(), BuildError> {
         let failed = |error: &dyn fmt::Display| BuildError(error.to_string());
         let (before, sources) = self.inner.watch.in_use();
@@ -467,7 +465,7 @@ fn pool_of(
     }
     let mut names = String::new();
     for server in servers {
-        // What begins so is a macro's name.
+        // This prefix marks a macro's name.
         let is_call = server.starts_with('@');
         if is_call || server.contains(|c: char| c.is_control() || matches!(c, '"' | '\\' | '%')) {
             return Err(BuildError(format!("{server:?} is not the address of a server")));
@@ -495,7 +493,7 @@ fn pool_of(
 mod tests {
     use super::*;
 
-    /// The names that certificates must have, of the servers as they are told.
+    /// The names required in certificates, for the servers as sent to them.
     fn names(builder: Builder) -> Vec<String> {
         let plan = builder
             .tls(upstream::TlsOptions::default())

@@ -1,7 +1,7 @@
-//! The handle of applications: its state, and the calls that concern all requests.
+//! The handle of applications: its state, and the calls that affect all requests.
 //!
-//! The methods of [`Client`] are many because each command of the protocol is one; they lie beside
-//! what they need: commands, look-aside reads, the builder.
+//! [`Client`] has one method per command of the protocol. They are in the files for their topics:
+//! commands, look-aside reads, the builder.
 
 use std::fmt;
 use std::future::pending;
@@ -27,7 +27,7 @@ use upstream::{
     Command, CommandClass, Failure, Outcome, OwnedReply, OwnedRequest, Registry, Report, Request,
 };
 
-/// What all handles share.
+/// The state that all handles share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     inboxes: Vec<Arc<Inbox>>,
@@ -39,7 +39,7 @@ pub(crate) struct Inner {
     pub(crate) flights: Flights,
     pub(crate) counters: LookAsideCounters,
     pub(crate) watch: Arc<Watch>,
-    /// Keeps failed deletes, if that is wanted.
+    /// Keeps failed deletes, if enabled.
     spooler: Option<Arc<Spooler>>,
 }
 
@@ -56,7 +56,7 @@ impl Inner {
         Self { inboxes, threads, next, registry, codec, refused, flights, counters, watch, spooler }
     }
 
-    /// All threads take another plan.
+    /// Gives all threads another plan.
     pub(crate) fn replace(&self, plan: &Arc<Plan>) -> Result<(), Error> {
         for inbox in &self.inboxes {
             push(inbox, vec![Job::Replace(Arc::clone(plan))])?;
@@ -69,20 +69,20 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// The threads end when what was asked has been answered; nobody waits for that.
+    /// The threads end when all requests are answered; dropping does not wait for that.
     fn drop(&mut self) {
         self.inboxes.iter().for_each(|inbox| inbox.close(None));
     }
 }
 
-/// A handle to servers, for any thread and any executor. Clones are cheap, and share connections.
+/// A handle to servers, for any thread and any executor. Clones are cheap and share connections.
 ///
-/// Requests through one handle leave in the order of the calls; clones may use other connections
-/// where there are several threads. A call that is dropped has been asked or has not, like one that
-/// ran out of time; its answer reaches nobody.
+/// Requests through one handle are sent in the order of the calls; clones may use other connections
+/// if there are several threads. A dropped call, like one that timed out, may have been sent or
+/// not; its answer reaches no caller.
 ///
-/// Times are as memcached takes them: 0 is never, up to 30 days are seconds from now, more is Unix
-/// time, negative is at once.
+/// Expiry times are memcached's: 0 is never, up to 30 days are seconds from now, more is Unix time,
+/// negative expires at once.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -119,7 +119,7 @@ impl Clone for Client {
 pub enum CasOutcome {
     /// The item has changed since.
     Exists,
-    /// There is no such item.
+    /// The item does not exist.
     NotFound,
     /// Stored.
     Stored,
@@ -132,33 +132,33 @@ pub enum Lease {
     Fill {
         /// For [`Client::lease_set`].
         token: u64,
-        /// The value that was deleted a short time ago.
+        /// The recently deleted value.
         stale: Option<Value>,
     },
     /// A value.
     Hit(Value),
-    /// Somebody else is filling: wait some milliseconds and ask again, or take the stale value.
+    /// Another client is filling: wait some milliseconds and ask again, or use the stale value.
     Wait {
-        /// The value that was deleted a short time ago.
+        /// The recently deleted value.
         stale: Option<Value>,
     },
 }
 
 impl Client {
     pub(crate) fn of(inner: Arc<Inner>, deadline: Option<Duration>) -> Self {
-        // Relaxed: which clone gets which thread does not matter.
+        // Relaxed: the assignment of clones to threads does not matter.
         let turn = inner.next.fetch_add(1, Ordering::Relaxed);
         let inbox = Arc::clone(&inner.inboxes[turn % inner.inboxes.len()]);
         Self { inner, inbox, deadline }
     }
 
-    /// The same client with another deadline for each call; `None`: as long as servers may take.
+    /// The same client with another deadline for each call; `None`: the servers' time limits.
     #[must_use]
     pub fn with_deadline(&self, deadline: Option<Duration>) -> Self {
         Self { inner: Arc::clone(&self.inner), inbox: Arc::clone(&self.inbox), deadline }
     }
 
-    /// The same client, whose calls are in order with those of this one.
+    /// The same client, whose calls keep their order with those of this one.
     pub(crate) fn same(&self) -> Self {
         self.with_deadline(self.deadline)
     }
@@ -185,29 +185,29 @@ impl Client {
         Ok(Pending(slot))
     }
 
-    /// Asks without waiting. As nobody hears of the answer, it has no deadline.
+    /// Sends without waiting. As no caller receives the answer, it has no deadline.
     pub(crate) fn post(&self, request: OwnedRequest) -> Result<(), Error> {
         post(&self.inbox, vec![Job::Ask { request, slot: Slot::new(1), index: 0 }])
     }
 
-    /// Asks anything that servers understand; the value is sent as it is, and what comes is not
+    /// Sends any request that servers understand. The value is sent as it is, and the answer is not
     /// decompressed.
     ///
     /// # Errors
     ///
-    /// See [`Error`]; so for all calls.
+    /// See [`Error`], as for all calls.
     pub async fn ask(&self, request: Request<'_>) -> Result<OwnedReply, Error> {
         let request = self.checked(request)?;
         let reply = self.begin(vec![request])?.await.pop();
         succeeded(reply.ok_or(Error::Closed)?)
     }
 
-    /// As [`Self::ask`], without waiting: it will be asked, in the order of this handle's calls,
-    /// and the answer dropped.
+    /// As [`Self::ask`], without waiting: the request will be sent, in the order of this handle's
+    /// calls, and the answer dropped.
     ///
     /// # Errors
     ///
-    /// That it will not be asked.
+    /// The request will not be sent.
     pub fn tell(&self, request: Request<'_>) -> Result<(), Error> {
         let request = self.checked(request)?;
         self.post(request)
@@ -223,7 +223,7 @@ impl Client {
         if request.value.len() > self.inner.codec.value_bytes_max {
             return Err(Error::TooLong(request.value.len()));
         }
-        // What a load of this client fills, its own flight knows.
+        // A load of this client records its fill in its own flight.
         let fills = matches!(request.op, Command::Add | Command::LeaseSet);
         if request.op.class() != CommandClass::Get && !fills {
             self.inner.flights.detach(request.key);
@@ -263,31 +263,31 @@ impl Client {
         Ok(String::from_utf8_lossy(&reply.value).into_owned())
     }
 
-    /// Waits until the time is over: a timer for programs whose executor has none. A time that no
-    /// clock can tell does not end.
+    /// Waits for this time: a timer for programs whose executor has none. A time beyond the clock's
+    /// range does not end.
     pub(crate) async fn sleep(&self, time: Duration) {
         let slot = Slot::new(1);
         let Some(at) = now().checked_add(time) else { return pending().await };
-        // A client that is closed does not wait.
+        // A closed client does not wait.
         if push(&self.inbox, vec![Job::Expire { at, slot: Arc::downgrade(&slot) }]).is_ok() {
             Pending(slot).await;
         }
     }
 
-    /// Counts of deletes that failed, where [`crate::Builder::keep_deletes`] keeps them.
+    /// Counts of failed deletes, if [`crate::Builder::keep_deletes`] keeps them.
     #[must_use]
     pub fn kept_deletes(&self) -> Option<DeleteCounts> {
         Some(self.inner.spooler.as_ref()?.deletes().counts())
     }
 
-    /// The servers, and their state as it is known.
+    /// The servers, and their known state.
     #[must_use]
     pub fn servers(&self) -> Vec<Report> {
         self.inner.registry.report()
     }
 
-    /// Refuses new calls of all handles, and waits until everything that was asked has been
-    /// answered, so that nothing is lost that was not waited for.
+    /// Refuses new calls of all handles, and waits until all requests are answered, so that no
+    /// request is lost for which no caller waited.
     pub async fn close(&self) {
         for inbox in &self.inner.inboxes {
             let slot = Slot::new(1);
@@ -296,7 +296,7 @@ impl Client {
         }
         let threads = &self.inner.threads;
         let threads = std::mem::take(&mut *threads.lock().unwrap_or_else(PoisonError::into_inner));
-        // A thread whose inbox rests ends at once.
+        // A thread whose inbox is idle ends at once.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
@@ -307,7 +307,7 @@ fn check_key(key: &[u8]) -> Result<(), Error> {
     if is_good { Ok(()) } else { Err(Error::BadKey) }
 }
 
-/// Whether a reply may bring a lease: `lease-get`, and `mg` with `G`.
+/// Returns true if a reply may bring a lease: `lease-get`, and `mg` with `G`.
 fn asks_lease(request: &Request<'_>) -> bool {
     let mut words = request.words.split(|byte| *byte == b' ');
     request.op == Command::LeaseGet

@@ -1,9 +1,9 @@
-//! Compression, told by client flags. The same bits and bytes in Rust and in Python.
+//! Compression, marked in client flags. Bits and bytes are the same in Rust and in Python.
 //!
 //! * [`FLAG_ZSTD`]: one zstd frame.
 //! * [`FLAG_LZ4`]: the length before compression in 4 bytes, little-endian, and one LZ4 block.
 //!
-//! What is read is never made larger than the limit, whatever its header says.
+//! Decompression never exceeds the limit, whatever the header says.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -13,7 +13,7 @@ use crate::error::Error;
 /// Client flag: the value is a zstd frame.
 pub const FLAG_ZSTD: u32 = 1 << 28;
 
-/// Client flag: the value is an LZ4 block behind its length.
+/// Client flag: the value is its length followed by an LZ4 block.
 pub const FLAG_LZ4: u32 = 1 << 29;
 
 /// zstd's own default.
@@ -22,7 +22,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// The compression of values before they are stored.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     Off,
     /// LZ4: fast.
@@ -35,14 +35,14 @@ pub enum Compression {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Codec {
     pub(crate) compression: Compression,
-    /// Shorter values are stored as they are.
+    /// Shorter values are stored uncompressed.
     pub(crate) threshold_bytes: usize,
-    /// The longest value that is read or sent, decompressed.
+    /// The maximum length of a value that is read or sent, decompressed.
     pub(crate) value_bytes_max: usize,
 }
 
 impl Codec {
-    /// The value as it is sent; it stays as it is where compression gains nothing.
+    /// The value as sent; it stays uncompressed if compression gains nothing.
     pub(crate) fn pack<'a>(
         &self,
         bytes: Cow<'a, [u8]>,
@@ -59,7 +59,7 @@ impl Codec {
             Compression::Lz4 => (lz4_flex::compress_prepend_size(&bytes), FLAG_LZ4),
             Compression::Zstd => match zstd::bulk::compress(&bytes, ZSTD_LEVEL) {
                 Ok(packed) => (packed, FLAG_ZSTD),
-                // Without memory for its tables: as it is.
+                // Without memory for its tables, it stays uncompressed.
                 Err(_) => return Ok((bytes, flags)),
             },
         };
@@ -70,8 +70,8 @@ impl Codec {
         }
     }
 
-    /// The value as it was before [`Self::pack`], whoever packed it, and its flags without those of
-    /// the compression.
+    /// The value before [`Self::pack`] in any library, and its flags without those of the
+    /// compression.
     pub(crate) fn unpack(&self, bytes: Vec<u8>, flags: u32) -> Result<(Vec<u8>, u32), Error> {
         let rest = flags & !(FLAG_LZ4 | FLAG_ZSTD);
         match flags & (FLAG_LZ4 | FLAG_ZSTD) {
@@ -99,7 +99,7 @@ impl Codec {
     fn unpack_zstd(&self, bytes: &[u8]) -> Result<Vec<u8>, Error> {
         let damaged = |_| Error::Undecodable("its zstd frame is damaged");
         let mut unpacked = Vec::new();
-        // One byte more than allowed tells that there is more.
+        // One byte more than allowed shows that there is more.
         let limit = self.value_bytes_max as u64 + 1;
         let mut decoder = zstd::Decoder::new(bytes).map_err(damaged)?.single_frame();
         decoder.by_ref().take(limit).read_to_end(&mut unpacked).map_err(damaged)?;

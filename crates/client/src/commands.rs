@@ -27,7 +27,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// See [`Error`]: not to be filled.
+    /// See [`Error`]: the key must not be filled.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>, Error> {
         self.fetch(Command::Get, key.as_ref(), 0).await
     }
@@ -41,7 +41,7 @@ impl Client {
         self.fetch(Command::Gets, key.as_ref(), 0).await
     }
 
-    /// The value, whose time to live begins anew.
+    /// The value, whose time to live starts again.
     ///
     /// # Errors
     ///
@@ -59,12 +59,12 @@ impl Client {
         self.fetch(Command::Gats, key.as_ref(), exptime).await
     }
 
-    /// The values of many keys, in their order, each with its own outcome. Each server is asked
-    /// once.
+    /// The values of many keys, in their order, each with its own outcome. Each server gets one
+    /// request.
     ///
     /// # Errors
     ///
-    /// That nothing was asked: a bad key, or too much is outstanding.
+    /// If nothing was sent: a bad key, or too much is outstanding.
     pub async fn get_many<K: AsRef<[u8]>>(
         &self,
         keys: impl IntoIterator<Item = K>,
@@ -90,14 +90,13 @@ impl Client {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Result<Option<Value>, Error>>, Error> {
         let requests = keys.into_iter().map(|key| self.checked(Request::new(op, key.as_ref())));
-        // Nothing is borrowed from the keys any more, so that the future can be sent whatever they
-        // are.
+        // The keys are no longer borrowed, so that the future can be sent whatever their type.
         let replies = self.begin(requests.collect::<Result<_, _>>()?)?;
         let replies = replies.await.into_iter();
         Ok(replies.map(|reply| succeeded(reply).and_then(|reply| self.value_of(reply))).collect())
     }
 
-    /// Packs a value and asks for it to be stored; every answer but a failure comes back.
+    /// Packs a value and sends a store; returns every answer except failures.
     pub(crate) async fn store<V: Encode + ?Sized>(
         &self,
         op: Command,
@@ -141,12 +140,12 @@ impl Client {
         }
     }
 
-    /// Stores by `op` (set, add or replace) without waiting for the answer, which is dropped. It
-    /// will be asked, in the order of this handle's calls.
+    /// Stores by `op` (set, add or replace) without waiting for the answer, which is dropped. The
+    /// request will be sent, in the order of this handle's calls.
     ///
     /// # Errors
     ///
-    /// That it will not be asked.
+    /// The request will not be sent.
     pub fn store_untold(
         &self,
         op: Command,
@@ -161,7 +160,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// That nothing was asked.
+    /// If nothing was sent.
     pub async fn set_many<K: AsRef<[u8]>, V: Encode>(
         &self,
         values: impl IntoIterator<Item = (K, V)>,
@@ -175,7 +174,7 @@ impl Client {
         Ok(replies.map(|reply| succeeded(reply).and_then(is_stored).map(drop)).collect())
     }
 
-    /// Stores if there is no such item. True when it was stored.
+    /// Stores if the item does not exist. Returns true if it was stored.
     ///
     /// # Errors
     ///
@@ -189,7 +188,7 @@ impl Client {
         stored_or_not(self.store(Command::Add, key.as_ref(), &value, exptime, 0).await?)
     }
 
-    /// Stores if there is such an item. True when it was stored.
+    /// Stores if the item exists. Returns true if it was stored.
     ///
     /// # Errors
     ///
@@ -203,7 +202,7 @@ impl Client {
         stored_or_not(self.store(Command::Replace, key.as_ref(), &value, exptime, 0).await?)
     }
 
-    /// Adds bytes behind those of an item, which must not be compressed. False when there is none.
+    /// Appends bytes to an item, which must not be compressed. Returns false if it does not exist.
     ///
     /// # Errors
     ///
@@ -213,7 +212,7 @@ impl Client {
         stored_or_not(self.ask(request).await?.outcome)
     }
 
-    /// As [`Self::append`], before them.
+    /// As [`Self::append`], but in front.
     ///
     /// # Errors
     ///
@@ -243,7 +242,7 @@ impl Client {
         }
     }
 
-    /// Deletes. False when there was nothing.
+    /// Deletes. Returns false if there was no item.
     ///
     /// # Errors
     ///
@@ -268,16 +267,16 @@ impl Client {
         }
     }
 
-    /// Counts up, modulo 2^64; `None` when there is no such item.
+    /// Counts up, modulo 2^64; `None` if the item does not exist.
     ///
     /// # Errors
     ///
-    /// See [`Error`]; whether it has counted is not known then.
+    /// See [`Error`]; the item may have been counted or not.
     pub async fn incr(&self, key: impl AsRef<[u8]>, by: u64) -> Result<Option<u64>, Error> {
         self.count(Command::Incr, key.as_ref(), by).await
     }
 
-    /// Counts down to 0 at the least; `None` when there is no such item.
+    /// Counts down to at least 0; `None` if the item does not exist.
     ///
     /// # Errors
     ///
@@ -295,7 +294,7 @@ impl Client {
         }
     }
 
-    /// Sets the time to live. False when there is no such item.
+    /// Sets the time to live. Returns false if the item does not exist.
     ///
     /// # Errors
     ///
@@ -314,7 +313,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// See [`Error`]; [`crate::Failure::ClientError`] where a server knows no leases.
+    /// See [`Error`]; [`crate::Failure::ClientError`] if a server does not support leases.
     pub async fn lease_get(&self, key: impl AsRef<[u8]>) -> Result<Lease, Error> {
         let mut reply = self.ask_lease(Request::new(Command::LeaseGet, key.as_ref())).await?;
         if reply.outcome != Outcome::Lease {
@@ -325,15 +324,15 @@ impl Client {
         let stale = if bytes.is_empty() {
             None
         } else {
-            // A stale value that cannot be read is none; the token counts.
+            // An unreadable stale value is ignored; the token counts.
             let unpacked = self.inner.codec.unpack(bytes, reply.flags).ok();
             unpacked.map(|(bytes, flags)| Value { bytes, flags, cas: 0 })
         };
         Ok(if token == HOT_MISS { Lease::Wait { stale } } else { Lease::Fill { token, stale } })
     }
 
-    /// Stores what the holder of a token has loaded. False when the key was changed meanwhile, or
-    /// the token is not its.
+    /// Stores the value loaded by the holder of a token. Returns false if the key was changed in
+    /// the meantime, or the token does not match.
     ///
     /// # Errors
     ///

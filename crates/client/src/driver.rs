@@ -1,5 +1,5 @@
-//! Drives a [`Core`]: takes the requests of callers and puts replies into their slots. The driving
-//! thread changes: see [`crate::driver_handoff`].
+//! Drives a [`Core`]: takes callers' requests and puts replies into their slots. The driving thread
+//! changes: see [`crate::driver_handoff`].
 //!
 //! A turn follows a sleep until the eventfd is written, a server sends, or a timer expires. It
 //! reads from servers, takes the inbox, and sends.
@@ -18,12 +18,12 @@ use routes::{Core, Submitted};
 use upstream::system::now;
 use upstream::{Command, Failure, Outcome, OwnedReply, Reply, Request, Sink, Ticket};
 
-/// The core of the routes with the calls that wait for it; one thread at a time drives it.
+/// The core of the routes with its waiting calls; one thread at a time drives it.
 pub(crate) struct Driver {
     core: Core,
     tickets: Tickets,
     expiries: BinaryHeap<Reverse<Expiry>>,
-    /// Those that wait for everything to be answered.
+    /// Callers that wait until everything is answered.
     resting: Vec<Arc<Slot>>,
     /// Empty, kept for its memory.
     jobs: Vec<Job>,
@@ -41,23 +41,23 @@ impl Driver {
         Self { core, tickets, expiries, resting, jobs }
     }
 
-    /// How many it has answered since it last said so.
+    /// The number of answers since the last call.
     pub(crate) const fn answered(&mut self) -> usize {
         std::mem::replace(&mut self.tickets.answered, 0)
     }
 
-    /// Whether nobody waits for an answer.
+    /// Returns true if no caller waits for an answer.
     pub(crate) const fn is_idle(&self) -> bool {
         self.tickets.live == 0
     }
 
-    /// Readable when a server has spoken.
+    /// Readable when a server has sent data.
     pub(crate) fn poller(&self) -> BorrowedFd<'_> {
         self.core.poller()
     }
 
-    /// Does what there is to do. `take_jobs` moves new jobs into the vector, and says whether no
-    /// more will come. True when that was the last.
+    /// Does the pending work. `take_jobs` moves new jobs into the vector, and returns whether no
+    /// more will come. Returns true if that was the last.
     pub(crate) fn turn(&mut self, take_jobs: impl FnOnce(&mut Vec<Job>) -> bool) -> bool {
         self.core.turn(now());
         self.core.on_events(&mut self.tickets);
@@ -79,33 +79,33 @@ impl Driver {
         is_closed
     }
 
-    /// Wakes those who were answered, if there is more to wait for. If not, it is done by
-    /// [`Self::take_wakers`] when the driver is free: a lone caller that is woken earlier, on the
-    /// same processor, would find it taken each time.
+    /// Wakes the answered callers, if more answers are outstanding. Otherwise [`Self::take_wakers`]
+    /// does it when the driver is free: a lone caller woken earlier, on the same processor, would
+    /// find it taken each time.
     fn wake_unless_idle(&mut self) {
         if !self.is_idle() {
             self.wake();
         }
     }
 
-    /// Wakes those who were answered.
+    /// Wakes the answered callers.
     pub(crate) fn wake(&mut self) {
         self.tickets.wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Those who were answered, and are to be woken.
+    /// The answered callers, to be woken.
     pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.tickets.wakers)
     }
 
-    /// When there is something to do, whatever comes.
+    /// The time of the next work if no event comes.
     pub(crate) fn due(&self) -> Option<Instant> {
         let next = self.expiries.peek().map(|Reverse(expiry)| expiry.at);
         next.into_iter().chain(self.core.deadline()).min()
     }
 
-    /// Gives back the leases of callers who have gone: nobody else would get one for as long as a
-    /// lease lives.
+    /// Returns the leases of departed callers, because no other client would get one for a lease's
+    /// lifetime.
     fn give_back(&mut self) {
         for (key, token) in std::mem::take(&mut self.tickets.orphans) {
             let (exptime, number) = (-1, token);
@@ -135,7 +135,7 @@ impl Driver {
         }
     }
 
-    /// Fails the calls whose time is over.
+    /// Fails the calls whose deadline has passed.
     fn expire(&mut self) {
         let now = now();
         while let Some(Reverse(expiry)) = self.expiries.peek()
@@ -150,7 +150,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// At the end nobody waits any more; after a panic, everybody fails.
+    /// At the end no caller waits any more; after a panic, all calls fail.
     fn drop(&mut self) {
         self.wake();
         let waiting = self.tickets.places.drain(..).filter_map(|place| place.waits);
@@ -191,11 +191,11 @@ struct Tickets {
     places: Vec<Place>,
     free: Vec<u32>,
     live: usize,
-    /// Since the driver last said so.
+    /// Answers since the last report.
     answered: usize,
-    /// Of those whose last answer has come.
+    /// Wakers of calls whose last answer has come.
     wakers: Vec<Waker>,
-    /// Keys and tokens of leases that came for callers who have gone.
+    /// Keys and tokens of leases that came for departed callers.
     orphans: Vec<(Vec<u8>, u64)>,
 }
 
@@ -204,7 +204,7 @@ struct Place {
     waits: Option<(Arc<Slot>, usize)>,
 }
 
-/// The place in its slot of a request that is the driver's own.
+/// The place in its slot of a request by the driver itself.
 const OWN: usize = usize::MAX;
 
 /// Generations are 31 bits, since the highest bit of a ticket is the core's.
@@ -225,7 +225,7 @@ impl Tickets {
         u64::from(place.generation) << 32 | u64::from(number)
     }
 
-    /// The ticket's place, unless it was answered, and its number.
+    /// The ticket's place and its number, unless it was answered.
     fn place(&mut self, ticket: Ticket) -> Option<(&mut Place, u32)> {
         let (number, generation) = ((ticket & 0xffff_ffff) as u32, (ticket >> 32) as u32);
         let place = self.places.get_mut(number as usize)?;
@@ -242,7 +242,7 @@ impl Tickets {
         let Some((slot, index)) = place.waits.take() else { return };
         self.free.push(number);
         self.live -= 1;
-        // The inbox counts what came by it.
+        // The inbox counts the requests that it received.
         self.answered += usize::from(index != OWN);
         self.wakers.extend(slot.answer(index, reply));
     }
@@ -253,7 +253,7 @@ impl Sink for Tickets {
         let lease = token_of(reply).and_then(|token| Some((token, self.slot(ticket)?)));
         // The caller knows the key, and the pipeline has compared it.
         self.close(ticket, Reply { key: b"", ..*reply }.to_owned());
-        // A caller who goes now finds the reply.
+        // A caller that gives up now finds the reply.
         if let Some((token, slot)) = lease
             && let Some(key) = slot.abandoned_lease()
         {
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
     use proto::answer::MetaCode;
 
-    /// Whichever command has asked for it.
+    /// With each command that may request it.
     #[test]
     fn a_lease_that_comes_for_nobody_is_given_back() {
         let mut tickets = Tickets::default();

@@ -1,4 +1,4 @@
-//! The driver while a thread has it, and the loop of the background driver (see
+//! The driver in the hands of a thread, and the loop of the background driver (see
 //! [`crate::driver_handoff`]).
 
 use std::io;
@@ -18,7 +18,7 @@ use crate::signal::Signal;
 use routes::{Core, Spooler};
 use upstream::system::now;
 
-/// The driver, while a thread has it. Dropped by a panic, it ends the inbox.
+/// The driver in the hands of a thread. Dropped by a panic, it ends the inbox.
 pub(crate) struct DriverGuard {
     driver: Option<Box<Driver>>,
     inbox: Arc<Inbox>,
@@ -29,7 +29,7 @@ pub(crate) struct DriverGuard {
 ///
 /// # Errors
 ///
-/// When there is no thread, or no descriptor.
+/// If no thread or descriptor is available.
 pub(crate) fn start(
     inbox: Arc<Inbox>,
     spooler: Option<Arc<Spooler>>,
@@ -40,7 +40,7 @@ pub(crate) fn start(
     let builder = thread::Builder::new().name("holdall-client".to_owned());
     builder.spawn(move || {
         drive_in_background(&inbox, &poller);
-        // Whatever was handed to it is answered by then.
+        // All deletes handed to it are answered by then.
         drop(spooler);
     })
 }
@@ -70,7 +70,7 @@ fn drive_in_background(inbox: &Arc<Inbox>, poller: &OwnedFd) {
     }
 }
 
-/// Sleeps until one of the two is readable, or the time has come. True when the eventfd was
+/// Sleeps until one of the two is readable, or the time has come. Returns true if the eventfd was
 /// notified.
 fn wait(notify: BorrowedFd<'_>, poller: Option<BorrowedFd<'_>>, until: Option<Instant>) -> bool {
     let left = until.map(|end| end.saturating_duration_since(now()));
@@ -81,7 +81,7 @@ fn wait(notify: BorrowedFd<'_>, poller: Option<BorrowedFd<'_>>, until: Option<In
         PollFd::from_borrowed_fd(pollers, PollFlags::IN),
     ];
     let count = if poller.is_some() { 2 } else { 1 };
-    // An interrupted wait is a wait that found nothing.
+    // An interrupted wait has found nothing.
     let _ = poll(&mut fds[..count], timeout.as_ref());
     !fds[0].revents().is_empty()
 }
@@ -91,7 +91,7 @@ impl DriverGuard {
         Self { driver: Some(driver), inbox: Arc::clone(inbox), kind }
     }
 
-    /// Drives while anybody waits for an answer. True when that was the inbox's end.
+    /// Drives while any caller waits for an answer. Returns true if that was the inbox's end.
     fn keep(mut self) -> bool {
         loop {
             if self.turn() {
@@ -107,7 +107,7 @@ impl DriverGuard {
         }
     }
 
-    /// Drives until what the caller waits for has come, or will not come from here.
+    /// Drives until the caller's answer has come, or will not come from here.
     pub(crate) fn drive(mut self, signal: &Signal) {
         while !signal.is_woken() && !self.is_idle() {
             if self.may_sleep() {
@@ -119,7 +119,7 @@ impl DriverGuard {
         self.leave();
     }
 
-    /// Sends what the caller asks; the answer is for [`Self::drive`], later.
+    /// Sends the caller's requests; [`Self::drive`] gets the answers later.
     pub(crate) fn begin(mut self) {
         self.turn();
         self.wake();
@@ -129,7 +129,7 @@ impl DriverGuard {
         }
     }
 
-    /// Nothing is owed to anybody.
+    /// Returns true if no answer is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
         self.driver.as_ref().is_none_or(|driver| driver.is_idle())
     }
@@ -155,7 +155,7 @@ impl DriverGuard {
         }
     }
 
-    /// Whoever drives wants to sleep: how long it may.
+    /// Prepares the driving thread's sleep; returns how long it may last.
     #[cfg(test)]
     pub(crate) fn wakes(&mut self) -> Option<Instant> {
         if !self.may_sleep() {

@@ -9,11 +9,11 @@
 //!
 //! 1. There is one driver. It is free (here), or one thread has it. All changes are made under the
 //!    inbox's lock.
-//! 2. The thread that has it looks at the inbox under that lock before it sleeps. It wakes the
-//!    background driver if it gives the driver back while there is work.
-//! 3. The background driver looks here under that lock before it sleeps.
-//! 4. Each of the two waits on its own eventfd and alone drains it. The thread that clears a
-//!    sleeping flag must write that eventfd.
+//! 2. Before the thread with the driver sleeps, it checks the inbox under that lock. If it gives
+//!    the driver back while there is work, it wakes the background driver.
+//! 3. Before the background driver sleeps, it checks this state under that lock.
+//! 4. Each of the two waits on its own eventfd, and only it drains that one. The thread that clears
+//!    a sleeping flag must write that eventfd.
 //!
 //! After a caller has driven, the background driver pauses: it does not watch the servers for
 //! [`BACKGROUND_PAUSE`], because each reply to the next caller would wake it.
@@ -44,19 +44,19 @@ pub(crate) enum Next<D> {
 #[derive(Debug)]
 pub(crate) struct DriverHandoff<D> {
     free: Option<D>,
-    /// When a free driver has something to do.
+    /// The time at which a free driver has work.
     due: Option<Instant>,
     is_callers: bool,
-    /// A caller has driven since the background driver last looked.
+    /// A caller has driven since the background driver's last check.
     was_callers: bool,
     caller_sleeps: bool,
     background_sleeps: bool,
-    /// When the background driver wakes by itself.
+    /// The time at which the background driver wakes without a notification.
     background_until: Option<Instant>,
 }
 
 impl<D> Default for DriverHandoff<D> {
-    /// Without a driver; the background driver has yet to look.
+    /// No driver; the background driver has yet to check.
     fn default() -> Self {
         Self {
             free: None,
@@ -78,7 +78,7 @@ impl<D> DriverHandoff<D> {
         Some(driver)
     }
 
-    /// The driving thread is about to sleep. False when there is work.
+    /// Prepares the driving thread's sleep. Returns false if there is work.
     pub(crate) fn may_sleep(&mut self, has_work: bool) -> bool {
         *self.driver_sleeps() = !has_work;
         !has_work
@@ -99,8 +99,8 @@ impl<D> DriverHandoff<D> {
         std::mem::take(self.driver_sleeps()).then_some(kind)
     }
 
-    /// Gives the driver back, which has something to do when it is `due`. True when the background
-    /// driver must be notified: it is needed for `work`, or earlier than it would wake.
+    /// Returns the driver, which has work at `due`. True if the background driver must be notified:
+    /// it is needed for `work`, or earlier than it would wake.
     #[must_use = "the background driver must be notified"]
     pub(crate) fn leave(&mut self, driver: D, due: Option<Instant>, has_work: bool) -> bool {
         self.was_callers |= std::mem::take(&mut self.is_callers);
@@ -110,15 +110,16 @@ impl<D> DriverHandoff<D> {
         (has_work || is_early) && std::mem::take(&mut self.background_sleeps)
     }
 
-    /// The driver is gone; the inbox has ended. True when the background driver must be notified.
+    /// Ends the inbox, whose driver is gone. Returns true if the background driver must be
+    /// notified.
     #[must_use = "the background driver must be notified"]
     pub(crate) fn end(&mut self) -> bool {
         self.is_callers = false;
         std::mem::take(&mut self.background_sleeps)
     }
 
-    /// The background driver is awake: what it does next. `has_news`: it watched, and a server
-    /// spoke.
+    /// The next step of the awake background driver. `has_news`: it watched, and a server sent
+    /// data.
     pub(crate) fn next(&mut self, now: Instant, has_work: bool, has_news: bool) -> Next<D> {
         let was_callers = std::mem::take(&mut self.was_callers);
         let is_due = self.due.is_some_and(|due| due <= now);

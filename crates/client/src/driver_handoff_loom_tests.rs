@@ -1,10 +1,10 @@
-//! Models of the hand-over of the driver: whoever waits is answered, and nobody sleeps while there
-//! is work.
+//! Models of the hand-over of the driver: every waiting caller is answered, and no thread sleeps
+//! while there is work.
 //!
 //! The model's background driver and callers take the same steps as `driver_guard.rs`, `inbox.rs`,
 //! `signal.rs` and `waiting.rs`, with a mutex for the inbox and a condition for eventfds and
-//! servers. A server answers at once, but is heard only by a thread that polls it, or the next time
-//! somebody drives. Nothing here has a timeout: no hand-over relies on one. What is lost shows as a
+//! servers. A server answers at once, but only a thread that polls it, or the next driving thread,
+//! notices. Nothing here has a timeout: no hand-over relies on one. A lost wake-up shows as a
 //! deadlock.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -15,13 +15,13 @@ use loom::thread;
 
 use super::{DriverHandoff, DriverKind, Next};
 
-/// What only the one who drives has: the requests that it has sent.
+/// The state of the driving thread: its sent requests.
 #[derive(Debug, Default)]
 struct Driver {
     sent: Vec<usize>,
 }
 
-/// The inbox, and what stands for descriptors and slots.
+/// The inbox, with stand-ins for descriptors and slots.
 #[derive(Default)]
 struct State {
     handoff: DriverHandoff<Driver>,
@@ -31,7 +31,7 @@ struct State {
     notified: [bool; 2],
     /// Requests that servers have.
     sent: usize,
-    /// A server has answered something that nobody has read.
+    /// A server's answer has not been read yet.
     is_readable: bool,
     answered: [bool; 2],
 }
@@ -85,8 +85,8 @@ impl World {
         }
     }
 
-    /// Takes the answers of what was sent, and sends what the inbox has. The lock is not held all
-    /// the time.
+    /// Reads the answers to sent requests, and sends the inbox's. It does not hold the lock
+    /// throughout.
     fn turn(&self, driver: &mut Driver) {
         let mut state = self.lock();
         if std::mem::take(&mut state.is_readable) {
@@ -106,8 +106,8 @@ impl World {
         self.changed.notify_all();
     }
 
-    /// As whoever drives sleeps: until its eventfd is written or a server speaks, unless there are
-    /// jobs.
+    /// Sleeps like the driving thread: until its eventfd is written or a server answers, unless
+    /// there are jobs.
     fn sleep(&self, kind: DriverKind, is_woken: impl Fn(&State) -> bool) {
         let may_sleep = {
             let mut state = self.lock();
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// A caller that leads if it may, and goes away with its answer.
+    /// A caller that drives if it may, and leaves with its answer.
     fn ask(&self, caller: usize) {
         let mut state = self.lock();
         let was_idle = !state.has_work();
@@ -205,7 +205,7 @@ impl World {
     }
 }
 
-/// `interruptions`: the most times that a thread which could run on is interrupted.
+/// `interruptions`: the maximum number of times that a runnable thread is interrupted.
 fn model(callers: usize, patience: usize, interruptions: usize) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(interruptions);

@@ -1,9 +1,9 @@
-//! Refresh of a value shortly before its end, so that nobody misses it (XFetch: Vattani,
+//! Refresh of a value shortly before its end, so that no client misses it (XFetch: Vattani,
 //! Chierichetti and Lowenstein, *Optimal Probabilistic Cache Stampede Prevention*, 2015).
 //!
-//! A reader draws how many seconds before the end it would load, and tells the server with the
-//! read (`mg`'s flag `R`). The server chooses one of the readers who ask within that time, so one
-//! process refreshes, however many draw early.
+//! A reader draws how many seconds before the end it would load, and sends the number with the read
+//! (`mg`'s flag `R`). The server chooses one of the readers within that time, so one process
+//! refreshes, however many draw early.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,15 +23,15 @@ pub(crate) struct LoadTimes(AtomicU64);
 impl LoadTimes {
     pub(crate) fn note(&self, took: Duration) {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        // Relaxed, here and below: of two that end together one may be forgotten.
+        // Relaxed, here and below: of two that end together, one may be lost.
         let mean_us = self.0.load(Ordering::Relaxed);
         let mean_us = if mean_us == 0 { took_us } else { mean_us - mean_us / 8 + took_us / 8 };
         self.0.store(mean_us, Ordering::Relaxed);
     }
 
     /// How many seconds before a value's end this reader would load it: the mean time of a load
-    /// times `beta` times an exponential variable, and a second at the least, since that is the
-    /// grain of expiry times. `random` is from 0 (not included) to 1.
+    /// times `beta` times an exponential variable, at least a second, the resolution of expiry
+    /// times. `random` is from 0 (not included) to 1.
     pub(crate) fn draw_secs(&self, beta: f64, random: f64) -> u32 {
         let mean = Duration::from_micros(self.0.load(Ordering::Relaxed)).as_secs_f64();
         let early = Duration::try_from_secs_f64(mean * beta * -random.ln()).unwrap_or_default();
@@ -44,11 +44,11 @@ impl LoadTimes {
 pub(crate) enum Read {
     /// As of lease-get.
     Lease(Lease),
-    /// A value that this reader is to load anew; it has the cas unique.
+    /// A value that this reader must reload, with the cas unique.
     Refresh(Value),
 }
 
-/// What the flags of a reply to `mg` say.
+/// The flags of a reply to `mg`.
 #[derive(Default)]
 struct Facts {
     flags: u32,
@@ -76,7 +76,7 @@ impl Facts {
 }
 
 impl Client {
-    /// As [`Self::lease_get`], or the request to load anew what ends within `early_secs`.
+    /// As [`Self::lease_get`], or the request to reload a value that ends within `early_secs`.
     pub(crate) async fn lease_get_early(&self, key: &[u8], early_secs: u32) -> Result<Read, Error> {
         let words = format!("v f c G R{early_secs}");
         let request = Request { words: words.as_bytes(), ..Request::new(Command::MetaGet, key) };
@@ -93,7 +93,7 @@ impl Client {
             match self.inner.codec.unpack(reply.value, facts.flags) {
                 Ok((bytes, flags)) => Some(Value { bytes, flags, cas: facts.cas }),
                 Err(error) if is_there => return Err(error),
-                // A stale value that cannot be read is none; the token counts.
+                // An unreadable stale value is ignored; the token counts.
                 Err(_) => None,
             }
         } else {

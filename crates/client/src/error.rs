@@ -7,20 +7,19 @@ use upstream::{Failure, Outcome};
 
 /// The reason why a call has no answer.
 ///
-/// For whoever reads, an error is a miss **that must not be filled** (*Scaling Memcache at
-/// Facebook*, 3.1): the server or the network is in trouble, and a store would add to it.
-/// [`crate::LookAside`] keeps to that.
+/// For readers, an error is a miss **that must not be filled** (*Scaling Memcache at Facebook*,
+/// 3.1): the server or the network is in trouble, and a store would add to it. [`crate::LookAside`]
+/// follows this rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Error {
-    /// The key is empty, longer than 250 bytes, or has a blank or a control character in it.
-    /// Nothing was asked.
+    /// The key is empty, longer than 250 bytes, or contains a blank or a control character. Nothing
+    /// was sent.
     BadKey,
-    /// A value of this length in bytes is longer than this client sends. Nothing was asked.
+    /// A value of this length in bytes exceeds this client's limit. Nothing was sent.
     TooLong(usize),
-    /// There is no answer, or the server refused; its words, if it had any.
+    /// There is no answer, or the server refused; its text, if any.
     Cache(Failure, String),
-    /// The value cannot be read: flags of another program, or damaged, or larger than allowed when
-    /// decompressed.
+    /// The value is unreadable: another program's flags, damaged, or too large when decompressed.
     Undecodable(&'static str),
     /// An answer that does not belong to the command.
     Unexpected(Outcome),
@@ -61,12 +60,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The reason for which there is no value.
+/// The reason why there is no value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LoadError<E> {
-    /// The key cannot be asked; nothing was loaded.
+    /// The key is invalid; nothing was loaded.
     BadKey,
-    /// The loader's: this call's own, or that of the caller whose load it has waited for.
+    /// The loader's error: this call's, or that of the caller whose load it has waited for.
     Loader(Arc<E>),
 }
 

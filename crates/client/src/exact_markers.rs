@@ -1,10 +1,9 @@
-//! Remote markers that hold a place in the database's log, so that nothing has to delete them: a
-//! miss is read from the region's replica once that has reached the place, and else from the
-//! master.
+//! Remote markers with a place in the database's log, so that nothing has to delete them: a miss is
+//! read from the region's replica if that has reached the place, and otherwise from the master.
 //!
 //! A writer sets the marker without a place, writes, puts the place of its write into the marker,
-//! and deletes the key. Of several writers of a key the marker holds the place behind all of them:
-//! it is changed by compare and swap.
+//! and deletes the key. With several writers of a key, the marker gets the place behind all of
+//! them, by compare and swap.
 
 use std::future::Future;
 
@@ -14,19 +13,19 @@ use crate::markers::{Markers, Source, Written};
 use crate::position::Position;
 use crate::value::{FLAG_INTEGER, Value};
 
-/// Attempts to put a place into a marker that others change as well.
+/// Attempts to put a place into a marker that others also change.
 const ATTEMPTS: u32 = 16;
 
-/// The longest text of a place. Behind a longer one, of many writes to MySQL, the marker is without
-/// a place again.
+/// The maximum length of a place's text. Behind a longer one, of many writes to MySQL, the marker
+/// has no place again.
 const PLACE_MAX: usize = 1000;
 
-/// The database that a miss is to be read from.
+/// The database for reading a miss.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ReadFrom {
     /// The region's own.
     Local,
-    /// The region's own when it has reached this place; else the master.
+    /// The region's own if it has reached this place; else the master.
     LocalAt(Position),
     /// The master.
     Master,
@@ -42,8 +41,8 @@ impl From<Source> for ReadFrom {
 }
 
 impl Markers {
-    /// The database from which a miss of `key` is read, where writers use [`Self::write_at`]. A
-    /// marker that cannot be looked up counts as one without a place.
+    /// The database from which a miss of `key` is read, if writers use [`Self::write_at`]. A marker
+    /// that cannot be read counts as one without a place.
     pub async fn read_from(&self, key: impl AsRef<[u8]>) -> ReadFrom {
         match self.client.get(self.marker(key)).await {
             Ok(None) => ReadFrom::Local,
@@ -52,14 +51,14 @@ impl Markers {
         }
     }
 
-    /// As [`Self::write`], with a `write` that also answers the place of its commit in the
-    /// master's log. Nothing but time may delete such markers, so the process that follows the
-    /// replica's log deletes the key alone. Readers use [`crate::LookAside::get_or_load_at`].
+    /// As [`Self::write`], with a `write` that also returns the place of its commit in the master's
+    /// log. Only time may delete such markers, so the process that follows the replica's log
+    /// deletes only the key. Readers use [`crate::LookAside::get_or_load_at`].
     ///
     /// # Errors
     ///
-    /// Those of `write`; the marker stands then until it expires, which costs reads from the
-    /// master. A key that is too long with the prefix is refused before anything is done.
+    /// Those of `write`; the marker then stays until it expires, which costs reads from the master.
+    /// A key that is too long with the prefix is refused before any step.
     pub async fn write_at<T, E, F, W>(
         &self,
         key: impl AsRef<[u8]>,
@@ -70,7 +69,7 @@ impl Markers {
         W: Future<Output = Result<(T, Position), E>>,
     {
         let (key, marker) = (key.as_ref(), self.marker(&key));
-        // Its failure does not matter: the next step writes the marker anew, or fails itself.
+        // Its failure does not matter: the next step writes the marker again, or fails itself.
         let _ = self.set(&marker).await?;
         let (output, place) = write().await.map_err(LoadError::loader)?;
         let unmarked = self.put(&marker, place).await.err();
@@ -83,7 +82,7 @@ impl Markers {
         for _ in 0..ATTEMPTS {
             let there = self.client.gets(marker).await?;
             let place = match there.as_ref().map(place) {
-                // Somebody's write is under way, or nobody's: the place says enough for ours.
+                // An ongoing or a failed write: the place suffices for this one.
                 None | Some(None) => Some(place_of_write.clone()),
                 Some(Some(other)) => place_of_write.clone().behind_both(other),
             };

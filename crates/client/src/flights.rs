@@ -1,13 +1,14 @@
-//! One load of a key at a time in a process: whoever misses a key while another caller is at it
+//! One load of a key at a time in a process: a caller that misses a key while another one loads it
 //! waits for that one's outcome (Go's libraries call this singleflight).
 //!
 //! # Laws
 //!
-//! 1. Every caller has asked the cache by itself before it joins a flight, so hits are not shared.
-//! 2. A flight ends when its leader is dropped, however that comes: nobody waits for one that has
-//!    no leader.
-//! 3. Who joins a flight after a write of the same client would be shown what was loaded before
-//!    it, so a write makes the next caller begin a flight of its own.
+//! 1. Every caller has sent its own request to the cache before it joins a flight, so hits are not
+//!    shared.
+//! 2. A flight ends when its leader is dropped for any reason: no caller waits for one without a
+//!    leader.
+//! 3. A caller that joined a flight after a write of the same client would get a value loaded
+//!    before it, so a write makes the next caller start a new flight.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,12 +22,12 @@ use crate::value::Value;
 /// The outcome of a flight.
 #[derive(Clone, Debug)]
 pub(crate) enum Finished {
-    /// The leader was dropped, or has nothing that others could use.
+    /// The leader was dropped, or has no result for others.
     GivenUp,
     /// The error of the leader's loader.
     Failed(Arc<dyn Any + Send + Sync>),
-    /// A value; `is_current` if the cache has shown that nothing changed the key since the callers
-    /// who wait asked for it.
+    /// A value; `is_current` if the cache has shown that nothing changed the key since the waiting
+    /// callers requested it.
     Value { value: Value, is_current: bool },
 }
 
@@ -34,11 +35,11 @@ pub(crate) enum Finished {
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     keys: Mutex<HashMap<Vec<u8>, Arc<Flight>>>,
-    /// As many as there are keys, so that writes need not lock.
+    /// The number of keys, so that writes need not lock.
     count: AtomicUsize,
 }
 
-/// A load that goes on, or a wait for another process's.
+/// An ongoing load, or a wait for another process's.
 #[derive(Debug, Default)]
 pub(crate) struct Flight(Mutex<State>);
 
@@ -46,13 +47,13 @@ pub(crate) struct Flight(Mutex<State>);
 struct State {
     finished: Option<Finished>,
     waiting: Vec<Waker>,
-    /// Whoever asks the cache or loads, and those of them who load.
+    /// The callers that query the cache or load, and the number of those that load.
     leaders: usize,
     loaders: usize,
 }
 
-/// Whoever asks the cache until somebody has filled the key, or [loads](Self::load) it. A flight
-/// may have both: the cache may give the lease to another caller of this process.
+/// A caller that queries the cache until another client has filled the key, or [loads](Self::load)
+/// it. A flight may have both: the cache may give the lease to another caller of this process.
 #[derive(Debug)]
 pub(crate) struct Leader<'f> {
     flights: &'f Flights,
@@ -62,7 +63,7 @@ pub(crate) struct Leader<'f> {
     has_ended: bool,
 }
 
-/// The part of a caller who missed.
+/// The role of a caller after a miss.
 #[derive(Debug)]
 pub(crate) enum Joined<'f> {
     Follower(Arc<Flight>),
@@ -74,7 +75,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Flights {
-    /// Joins the flight of `key`, or begins one.
+    /// Joins the flight of `key`, or starts one.
     pub(crate) fn join<'f>(&'f self, key: &'f [u8]) -> Joined<'f> {
         let mut keys = lock(&self.keys);
         if let Some(flight) = keys.get(key) {
@@ -83,7 +84,7 @@ impl Flights {
         Joined::Leader(self.begin(&mut keys, key))
     }
 
-    /// Joins the flight that has followed `old`, or begins it.
+    /// Joins the flight after `old`, or starts it.
     pub(crate) fn join_after<'f>(&'f self, key: &'f [u8], old: &Arc<Flight>) -> Joined<'f> {
         let mut keys = lock(&self.keys);
         match keys.get(key).filter(|flight| !Arc::ptr_eq(flight, old)) {
@@ -92,7 +93,7 @@ impl Flights {
         }
     }
 
-    /// Leads the key's flight, or begins one: the cache has chosen this caller to load.
+    /// Leads the key's flight, or starts one, because the cache has chosen this caller to load.
     pub(crate) fn lead<'f>(&'f self, key: &'f [u8]) -> Leader<'f> {
         let mut keys = lock(&self.keys);
         let mut leader = match keys.get(key).cloned() {
@@ -106,18 +107,18 @@ impl Flights {
     fn begin<'f>(&'f self, keys: &mut HashMap<Vec<u8>, Arc<Flight>>, key: &'f [u8]) -> Leader<'f> {
         let flight = Arc::new(Flight::default());
         keys.insert(key.to_vec(), Arc::clone(&flight));
-        // Relaxed: a write is ordered with a flight by its caller, or not at all.
+        // Relaxed: its caller orders a write with a flight, or nothing does.
         self.count.store(keys.len(), Ordering::Relaxed);
         self.leader(key, flight)
     }
 
-    /// Under the lock of the keys, so that a flight does not end meanwhile.
+    /// Called under the lock of the keys, so that a flight does not end in the meantime.
     fn leader<'f>(&'f self, key: &'f [u8], flight: Arc<Flight>) -> Leader<'f> {
         lock(&flight.0).leaders += 1;
         Leader { flights: self, key, flight, loads: false, has_ended: false }
     }
 
-    /// The key is being written: later callers do not join the present flight.
+    /// Detaches the current flight, because the key is being written: later callers do not join it.
     pub(crate) fn detach(&self, key: &[u8]) {
         // Relaxed: see above.
         if self.count.load(Ordering::Relaxed) > 0 {
@@ -129,7 +130,7 @@ impl Flights {
 }
 
 impl Leader<'_> {
-    /// This caller loads from now on.
+    /// Makes this caller load from now on.
     pub(crate) fn load(&mut self) {
         if !std::mem::replace(&mut self.loads, true) {
             lock(&self.flight.0).loaders += 1;
@@ -140,7 +141,7 @@ impl Leader<'_> {
         &self.flight
     }
 
-    /// Ends the flight with a value, which is made only if somebody waits.
+    /// Ends the flight with a value, which is made only if a caller waits.
     pub(crate) fn finish(mut self, value: impl FnOnce() -> Value, is_current: bool) {
         self.end(|_| true, || Finished::Value { value: value(), is_current });
     }
@@ -150,7 +151,7 @@ impl Leader<'_> {
         self.end(|state| state.loaders == 0, || Finished::Failed(error));
     }
 
-    /// Leads no more; the flight ends if it `ends`.
+    /// Stops leading; the flight ends if it `ends`.
     fn end(&mut self, ends: impl FnOnce(&State) -> bool, finished: impl FnOnce() -> Finished) {
         self.has_ended = true;
         let mut keys = lock(&self.flights.keys);
@@ -164,7 +165,7 @@ impl Leader<'_> {
             self.flights.count.store(keys.len(), Ordering::Relaxed);
         }
         drop(keys);
-        // Two: this one's own, and somebody's who waits; nobody can join any more.
+        // Two: this one's, and a waiting caller's; no other can join any more.
         if ends && Arc::strong_count(&self.flight) > 1 {
             self.flight.settle(finished());
         }

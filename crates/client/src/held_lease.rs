@@ -1,4 +1,4 @@
-//! The right to fill a key, which is given back when nothing comes of it.
+//! The right to fill a key, which is returned if it is not used.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::slot::Slot;
 use upstream::{Command, OwnedReply, Request};
 
-/// The holder of a token. Dropped before it [is spent](Self::spent), by a loader's error or panic
-/// or because the caller gives up, it gives the token back.
+/// The holder of a token. If it is dropped before it [is spent](Self::spent), by a loader's error
+/// or panic or because the caller gives up, it returns the token.
 #[derive(Debug)]
 pub(crate) struct HeldLease<'c> {
     client: &'c Client,
@@ -25,7 +25,7 @@ impl<'c> HeldLease<'c> {
         self.token
     }
 
-    /// The server has used the token up, or refused it.
+    /// Marks the token as used up or refused by the server.
     pub(crate) fn spent(self) {
         std::mem::forget(self);
     }
@@ -35,13 +35,13 @@ impl Drop for HeldLease<'_> {
     fn drop(&mut self) {
         let (exptime, number) = (-1, self.token);
         let request = Request { exptime, number, ..Request::new(Command::LeaseSet, self.key) };
-        // If it does not arrive, the lease ends by its own time.
+        // If it does not arrive, the lease expires.
         let _ = self.client.tell(request);
     }
 }
 
-/// A request for a lease that was asked. If its caller gives up, the lease that comes or has come
-/// is given back.
+/// A sent request for a lease. If its caller gives up, the lease is returned, even if it comes
+/// later.
 struct AskedLease<'c> {
     client: &'c Client,
     key: &'c [u8],
@@ -57,12 +57,12 @@ impl Drop for AskedLease<'_> {
 }
 
 impl Client {
-    /// Asks for a lease; a caller that gives up gives it back.
+    /// Requests a lease; a caller that gives up returns it.
     pub(crate) async fn ask_lease(&self, request: Request<'_>) -> Result<OwnedReply, Error> {
         let pending = self.begin(vec![self.checked(request)?])?;
         let asked = AskedLease { client: self, key: request.key, slot: Arc::clone(&pending.0) };
         let reply = pending.await.pop();
-        // It was taken out of the slot.
+        // The slot no longer has it.
         drop(asked);
         succeeded(reply.ok_or(Error::Closed)?)
     }

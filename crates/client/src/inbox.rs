@@ -14,16 +14,16 @@ use crate::slot::Slot;
 use upstream::system::now;
 use upstream::{Failure, Wake};
 
-/// How much may wait, in all callers' requests.
+/// The limits on waiting requests, for all callers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Requests without an answer.
     pub(crate) pending_max: usize,
-    /// Bytes of requests that the driver has not taken.
+    /// Bytes of requests not yet taken by the driver.
     pub(crate) inbox_bytes_max: usize,
 }
 
-/// Jobs that an inbox has not taken.
+/// Jobs that an inbox has refused.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) error: Error,
@@ -34,7 +34,7 @@ pub(crate) struct Refused {
 struct State {
     jobs: Vec<Job>,
     bytes: usize,
-    /// Requests that were taken or wait, and have no answer.
+    /// Requests taken or waiting, without an answer.
     outstanding: usize,
     /// The last caller: the number of its signal.
     last: u64,
@@ -45,7 +45,7 @@ struct State {
 }
 
 impl State {
-    /// Whether there is anything for the background driver when nobody leads.
+    /// Returns true if the background driver has work while no caller drives.
     fn has_work(&self) -> bool {
         !self.jobs.is_empty() || self.outstanding > 0 || self.is_closed
     }
@@ -63,14 +63,14 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// # Errors
     ///
-    /// When there is no descriptor.
+    /// If no descriptor is available.
     pub(crate) fn new(limits: Limits) -> io::Result<Arc<Self>> {
         let (state, background_notify, caller_notify) =
             (Mutex::default(), Wake::new()?, Wake::new()?);
         Ok(Arc::new(Self { state, background_notify, caller_notify, limits }))
     }
 
-    /// From here on there is somebody to drive.
+    /// Sets the driver.
     pub(crate) fn set_driver(&self, driver: Box<Driver>) {
         self.leave(driver, 0);
     }
@@ -79,12 +79,12 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `jobs` of `caller` (0: one that waits for no future). Returns the driver if the caller
-    /// is to drive; whoever drives is awake otherwise.
+    /// Accepts `jobs` of `caller` (0: one that waits for no future). Returns the driver if the
+    /// caller must drive; otherwise the driving thread is awake.
     ///
     /// # Errors
     ///
-    /// [`Error::Closed`], or that too much waits already; none of them is asked then.
+    /// [`Error::Closed`], or too much already waits; nothing is sent then.
     pub(crate) fn deliver(
         &self,
         jobs: Vec<Job>,
@@ -97,7 +97,7 @@ impl Inbox {
         if state.is_closed {
             return Err(Refused { error: Error::Closed, jobs });
         }
-        // An empty state takes anything: a request larger than the limit has its own error.
+        // An empty state accepts anything: a request above the limit has a separate error.
         let is_full = state.bytes > 0 && state.bytes + bytes > self.limits.inbox_bytes_max;
         if count > 0 && (is_full || state.outstanding + count > self.limits.pending_max) {
             return Err(Refused { error: Error::cache(Failure::Busy, b""), jobs });
@@ -107,7 +107,7 @@ impl Inbox {
         state.bytes += bytes;
         state.outstanding += count;
         state.jobs.extend(jobs);
-        // Where callers take turns, the background driver sends for many of them at once.
+        // If callers alternate, the background driver sends for many of them at once.
         if count > 0
             && are_awaited
             && is_alone
@@ -120,7 +120,7 @@ impl Inbox {
         Ok(None)
     }
 
-    /// Wakes whoever drives.
+    /// Wakes the driving thread.
     fn call(&self, mut state: MutexGuard<'_, State>) {
         let kind = state.handoff.call();
         drop(state);
@@ -140,17 +140,17 @@ impl Inbox {
         self.eventfd_of(kind).wake();
     }
 
-    /// Readable when it was notified.
+    /// Readable once it was notified.
     pub(crate) fn notify_fd(&self, kind: DriverKind) -> BorrowedFd<'_> {
         self.eventfd_of(kind).fd()
     }
 
-    /// It was notified, and whoever sleeps at it is awake.
+    /// Clears the notification, after the sleeping thread has woken.
     pub(crate) fn clear_notify(&self, kind: DriverKind) {
         self.eventfd_of(kind).clear();
     }
 
-    /// Whether it was notified, and nobody has heard.
+    /// Returns true if there is an unread notification.
     #[cfg(test)]
     pub(crate) fn is_notified(&self, kind: DriverKind) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
@@ -160,18 +160,18 @@ impl Inbox {
         poll(&mut fds, Some(&at_once)).is_ok_and(|count| count > 0)
     }
 
-    /// Whether there is anything to do when nobody drives.
+    /// Returns true if there is work while no thread drives.
     #[cfg(test)]
     pub(crate) fn has_work(&self) -> bool {
         self.lock().has_work()
     }
 
-    /// For a caller whose request is outstanding: the driver, if it is free.
+    /// The driver, if it is free, for a caller with an outstanding request.
     pub(crate) fn take_driver(&self) -> Option<Box<Driver>> {
         self.lock().handoff.take_for_caller()
     }
 
-    /// Nobody leads whatever is outstanding: it is the background driver's.
+    /// Leaves the outstanding requests, which no caller drives, to the background driver.
     pub(crate) fn call_background(&self) {
         let state = self.lock();
         if state.has_work() {
@@ -185,8 +185,8 @@ impl Inbox {
         self.give_back(driver, due, answered, State::has_work);
     }
 
-    /// The same of a caller that will come back for its answer; if it does not soon, the background
-    /// driver sees to it.
+    /// The same for a caller that will return for its answer; if it does not soon, the background
+    /// driver takes over.
     pub(crate) fn pause(&self, driver: Box<Driver>, answered: usize) {
         let others_work = |state: &State| !state.jobs.is_empty() || state.is_closed;
         self.give_back(driver, None, answered, others_work);
@@ -209,7 +209,7 @@ impl Inbox {
         }
     }
 
-    /// What the background driver does next; `None` when the inbox has ended.
+    /// The next step of the background driver; `None` when the inbox has ended.
     pub(crate) fn next(&self, has_news: bool) -> Option<Next<Box<Driver>>> {
         let mut state = self.lock();
         if state.has_ended {
@@ -219,7 +219,7 @@ impl Inbox {
         Some(state.handoff.next(now(), has_work, has_news))
     }
 
-    /// No more is taken; the driver ends when everything has been answered. `slot` hears of that.
+    /// Refuses further jobs; the driver ends when everything is answered, and then notifies `slot`.
     pub(crate) fn close(&self, slot: Option<Arc<Slot>>) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -232,7 +232,7 @@ impl Inbox {
         self.call(state);
     }
 
-    /// The driver is awake: moves the jobs to `taken`. True when no more will come.
+    /// Moves the jobs to `taken` for the awake driver. Returns true if no more will come.
     pub(crate) fn take(&self, taken: &mut Vec<Job>) -> bool {
         let mut state = self.lock();
         state.handoff.wake();
@@ -241,7 +241,7 @@ impl Inbox {
         state.is_closed
     }
 
-    /// The driver is gone: whoever still waits fails.
+    /// Fails all waiting calls, because the driver is gone.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         (state.is_closed, state.has_ended) = (true, true);
@@ -254,8 +254,8 @@ impl Inbox {
         jobs.iter().filter_map(Job::slot).for_each(|slot| slot.fail(Failure::Shutdown));
     }
 
-    /// Whether the driving thread, which answered `answered` requests, may sleep: it may when there
-    /// are no jobs.
+    /// Returns true if the driving thread, which answered `answered` requests, may sleep because
+    /// there are no jobs.
     pub(crate) fn may_sleep(&self, answered: usize) -> bool {
         let mut state = self.lock();
         state.outstanding -= answered;

@@ -7,12 +7,12 @@ use crate::slot::Slot;
 use routes::Plan;
 use upstream::OwnedRequest;
 
-/// What a driver is to do.
+/// The work of a driver.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Ask; the answer goes to this place of the slot.
+    /// Send it; the answer goes to this place of the slot.
     Ask { request: OwnedRequest, slot: Arc<Slot>, index: usize },
-    /// Ask every server; the worst answer goes to the slot.
+    /// Send it to every server; the worst answer goes to the slot.
     AskAll { request: OwnedRequest, slot: Arc<Slot> },
     /// Answer the slot when nothing is outstanding.
     AwaitIdle(Arc<Slot>),
@@ -23,7 +23,7 @@ pub(crate) enum Job {
 }
 
 impl Job {
-    /// What it keeps in memory, and whether an answer is owed for it.
+    /// The memory that it holds, and whether an answer is owed for it.
     pub(crate) fn weight(&self) -> (usize, usize) {
         match self {
             Self::Ask { request, .. } | Self::AskAll { request, .. } => (request.bytes(), 1),
@@ -31,7 +31,7 @@ impl Job {
         }
     }
 
-    /// The slot that is owed an answer.
+    /// The slot that waits for an answer.
     pub(crate) fn slot(&self) -> Option<&Arc<Slot>> {
         match self {
             Self::Ask { slot, .. } | Self::AskAll { slot, .. } | Self::AwaitIdle(slot) => {

@@ -1,7 +1,7 @@
-//! The keys for which leases are not asked: the user has not the right, or the key's server knows
-//! no leases.
+//! The keys for which no leases are requested: the user has no right to them, or the key's server
+//! does not support leases.
 //!
-//! A request of one key says nothing of another: behind a proxy nobody knows which server has it,
+//! A refusal for one key means nothing for others: behind a proxy the server of a key is unknown,
 //! and rights differ by key.
 
 use std::collections::hash_map::RandomState;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use upstream::system::now;
 
-/// How long a refused key is read by get and filled by add, before leases are asked for again.
+/// How long a refused key is read by get and filled by add before leases are tried again.
 const WITHOUT_FOR: Duration = Duration::from_secs(30);
 
-/// Keys that are remembered at the most; of more, some are refused once more.
+/// Maximum number of remembered keys; beyond it, some are refused once more.
 const PLACES: usize = 1024;
 
-/// The keys that were refused a short time ago.
+/// The recently refused keys.
 #[derive(Debug)]
 pub(crate) struct Refused {
     start: Instant,
@@ -44,14 +44,14 @@ impl Refused {
         (&self.places[index], hash >> 32)
     }
 
-    /// Relaxed, here and below: who sees it late asks once too often.
+    /// Relaxed, here and below: a thread that sees it late sends one request too many.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
         let (place, tag) = self.place(key);
         let word = place.load(Ordering::Relaxed);
         word != 0 && word >> 32 == tag && word & u64::from(u32::MAX) > self.now_secs()
     }
 
-    /// Leases of this key were refused.
+    /// Records that a lease of this key was refused.
     pub(crate) fn note(&self, key: &[u8]) {
         let (place, tag) = self.place(key);
         let until_secs = self.now_secs().saturating_add(WITHOUT_FOR.as_secs());

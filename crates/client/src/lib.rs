@@ -1,5 +1,5 @@
-//! A client of memcached servers for applications: a handle that any thread and any executor may
-//! use, over trees of routes that the client's own threads drive, or the thread that waits.
+//! A client of memcached servers for applications: a handle for any thread and any executor, over
+//! trees of routes driven by the client's own threads, or by the waiting thread.
 //!
 //! ```text
 //!     caller -> Client (typed calls) -> Inbox            -> Driver: routes::Core -> servers

@@ -1,5 +1,5 @@
-//! Look-aside reads with everything that keeps a database from being overrun (*Scaling Memcache at
-//! Facebook*, 2, 3.1, 3.2.1, 3.3). `docs/look-aside.md` has the same for other languages.
+//! Look-aside reads with all measures against an overrun database (*Scaling Memcache at Facebook*,
+//! 2, 3.1, 3.2.1, 3.3). `docs/look-aside.md` describes the same for other languages.
 //!
 //! ```text
 //!     lease-get --hit--------> the value
@@ -11,8 +11,8 @@
 //!               --failure----> load, and fill nothing: one in this process
 //! ```
 //!
-//! The gutter is a matter of routes: a failover to a pool whose items live a short time takes reads
-//! and fills of a dead server, tokens included.
+//! Routes implement the gutter: a failover to a pool with short-lived items takes reads and fills
+//! of a failed server, tokens included.
 
 use std::future::{Future, ready};
 use std::sync::Arc;
@@ -34,11 +34,11 @@ use upstream::{Command, Outcome};
 /// of time".
 const WAIT_FIRST: Duration = Duration::from_millis(2);
 
-/// The longest single wait.
+/// The maximum single wait.
 const WAIT_LONGEST: Duration = Duration::from_millis(500);
 
-/// Waits together: longer than a lease lives by default (`-o lease_interval`, 10 s, and less than
-/// one more), so that whoever waits gets the next one.
+/// The total wait: longer than a lease's default lifetime (`-o lease_interval`, 10 s, and less than
+/// one more), so that a waiting caller gets the next one.
 const WAIT_TOTAL: Duration = Duration::from_secs(15);
 
 /// Reads that load what they miss. Made by [`Client::look_aside`].
@@ -55,13 +55,14 @@ const WAIT_TOTAL: Duration = Duration::from_secs(15);
 pub struct LookAside {
     settings: Settings,
     exptime: i64,
-    /// The start of the loads' snapshot, and how long afterwards what they read may be stored.
+    /// The start of the loads' snapshot, and the time afterwards in which their results may be
+    /// stored.
     snapshot: Option<(Instant, Duration)>,
 }
 
 impl Client {
-    /// Look-aside reads through this client, in order with its other calls; so are those of clones
-    /// of what is returned.
+    /// Look-aside reads through this client, in order with its other calls; the same applies to
+    /// clones of the result.
     #[must_use]
     pub fn look_aside(&self) -> LookAside {
         let settings = Settings {
@@ -78,25 +79,25 @@ impl Client {
 }
 
 impl LookAside {
-    /// The expiry time of what is filled, as memcached takes it; 0, for ever, by default.
+    /// The expiry time of fills, in memcached's form; by default 0, forever.
     #[must_use]
     pub const fn exptime(mut self, exptime: i64) -> Self {
         self.exptime = exptime;
         self
     }
 
-    /// Gives out, or not, what may be older than a delete: a value that was deleted a short time
-    /// ago while somebody else fills, and what another caller of this client began to load before
-    /// the delete. By default it does.
+    /// Sets whether values may be returned that may be older than a delete: a recently deleted
+    /// value while another client fills, and a value that another caller of this client started to
+    /// load before the delete. On by default.
     #[must_use]
     pub const fn takes_stale(mut self, takes: bool) -> Self {
         self.settings.takes_stale = takes;
         self
     }
 
-    /// The waits for another process's load: the first and the longest pause between two
-    /// questions (2 ms and 500 ms by default), and all of them together (15 s by default, longer
-    /// than a lease lives), after which the value is loaded in spite of the lease and not stored.
+    /// The waits for another process's load: the first and the longest pause between two requests
+    /// (2 ms and 500 ms by default), and their sum (15 s by default, longer than a lease lives),
+    /// after which the value is loaded in spite of the lease and not stored.
     #[must_use]
     pub const fn waits(mut self, first: Duration, longest: Duration, total: Duration) -> Self {
         self.settings.wait_first = first;
@@ -105,10 +106,10 @@ impl LookAside {
         self
     }
 
-    /// Has one reader load a value anew shortly before its end, so that the others do not miss it:
-    /// sooner the longer loads take, and at random (XFetch). 1 is usual; a greater `beta` loads
-    /// earlier; 0, the default, turns it off. That reader waits for its load; if it fails, the
-    /// value that is there is returned. Clones of this share what is known of the loads' times.
+    /// Makes one reader reload a value shortly before its end, so that the others do not miss it:
+    /// earlier the longer loads take, and at random (XFetch). 1 is usual; a greater `beta` loads
+    /// earlier; 0, the default, turns it off. That reader waits for its load; if it fails, it gets
+    /// the present value. Clones share the measured times of loads.
     #[must_use]
     pub const fn early_refresh(mut self, beta: f64) -> Self {
         self.settings.early = if self.snapshot.is_none() { beta } else { 0.0 };
@@ -116,11 +117,11 @@ impl LookAside {
     }
 
     /// For loads in a transaction whose snapshot was taken at `began`: it may be older than a
-    /// delete that came before the lease, which the token does not tell.
+    /// delete before the lease, which the token does not show.
     ///
-    /// Nothing is stored of a key whose deleted value is still kept, nor later than `repeat_after`
-    /// after `began`. That is the invalidator's `repeat_after_ms`: it deletes once more after so
-    /// long, so what is stored earlier and is old does not stay. Nothing is refreshed early.
+    /// Nothing is stored for a key whose deleted value is still kept, nor later than `repeat_after`
+    /// after `began`. That is the invalidator's `repeat_after_ms`: it repeats the delete after that
+    /// time, so an old value stored earlier does not stay. Nothing is refreshed early.
     #[must_use]
     pub const fn as_of(mut self, began: Instant, repeat_after: Duration) -> Self {
         self.snapshot = Some((began, repeat_after));
@@ -128,14 +129,14 @@ impl LookAside {
         self
     }
 
-    /// Whether what was loaded may be stored, as far as its snapshot is concerned.
+    /// Returns true if the snapshot allows the loaded value to be stored.
     fn is_young(&self, saw_stale: bool) -> bool {
         self.snapshot.is_none_or(|(began, repeat_after)| {
             !saw_stale && now().saturating_duration_since(began) < repeat_after
         })
     }
 
-    /// The value of a key, from the cache or else from `load`, which is called once at the most.
+    /// The value of a key, from the cache or else from `load`, which is called at most once.
     ///
     /// One caller of all clients loads a missing key; the others get the stale value, or wait. If
     /// `load` fails or the caller gives up, another client loads at once. Callers of one client
@@ -144,7 +145,7 @@ impl LookAside {
     ///
     /// # Errors
     ///
-    /// Those of `load`. That the cache fails is none.
+    /// Those of `load`. A failure of the cache is not an error.
     pub async fn get_or_load<T, E, F, L>(
         &self,
         key: impl AsRef<[u8]>,
@@ -203,7 +204,7 @@ impl LookAside {
         self.run(key, markers.read_from(key), load).await
     }
 
-    /// `source` is awaited behind the lease, and tells `load` where to read.
+    /// `source` is awaited after the lease, and gives `load` the place to read from.
     async fn run<T, E, S, P, F, L>(&self, key: &[u8], source: P, load: F) -> Result<T, LoadError<E>>
     where
         T: Encode + Decode,
@@ -217,7 +218,7 @@ impl LookAside {
             Next::BadKey => return Err(LoadError::BadKey),
             Next::Failed(error) => match error.downcast::<E>() {
                 Ok(error) => return Err(LoadError::Loader(error)),
-                // Another type's: that load was another query.
+                // A value of another type, from another query.
                 Err(_) => Fill::Nothing,
             },
             Next::Load(fill) => fill,
@@ -226,7 +227,7 @@ impl LookAside {
                 Err(_) => reader.heal(),
             },
         };
-        // The marker is looked up behind the token: a write in between takes the token away.
+        // The marker is read after the token: a write in between voids the token.
         let source = source.await;
         let counters = &self.settings.client.inner.counters;
         let is_early = matches!(fill, Fill::Refresh(_));
@@ -236,7 +237,7 @@ impl LookAside {
         self.settings.load_times.note(now().saturating_duration_since(begun));
         match loaded {
             Ok(value) => {
-                // What may not be stored gives its lease back.
+                // A value that may not be stored returns its lease.
                 let fill = if self.is_young(reader.saw_stale) { fill } else { Fill::Nothing };
                 self.fill(key, &value, fill, reader.leader).await;
                 Ok(value)
@@ -245,7 +246,7 @@ impl LookAside {
         }
     }
 
-    /// Stores what was loaded, and gives it to those who wait.
+    /// Stores the loaded value, and gives it to the waiting callers.
     async fn fill<T: Encode>(
         &self,
         key: &[u8],
@@ -288,8 +289,8 @@ impl LookAside {
     }
 }
 
-/// What becomes of a load that has failed: the value that is still there, or the error, for those
-/// who wait as well.
+/// The result of a failed load: the value that still exists, or the error, also for the waiting
+/// callers.
 fn failed<T: Decode, E: Send + Sync + 'static>(
     fill: Fill<'_>,
     error: E,
@@ -299,7 +300,7 @@ fn failed<T: Decode, E: Send + Sync + 'static>(
     if let Fill::Refresh(old) = fill {
         return old.decode().map_err(|_| LoadError::Loader(error));
     }
-    // First the lease, so that another process's caller need not wait for ours.
+    // The lease first, so that another process's caller need not wait for this one.
     drop(fill);
     if let Some(leader) = leader {
         leader.fail(Arc::clone(&error) as Arc<dyn std::any::Any + Send + Sync>);

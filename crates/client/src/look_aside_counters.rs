@@ -21,15 +21,15 @@ pub(crate) struct LookAsideCounters {
 pub struct LookAsideTotals {
     /// Values found.
     pub hits: u64,
-    /// Stale values given out while somebody else filled.
+    /// Stale values returned while another client filled.
     pub stale: u64,
-    /// Waits for somebody else's fill.
+    /// Waits for another client's fill.
     pub waits: u64,
-    /// Loads begun.
+    /// Started loads.
     pub loads: u64,
     /// Values stored.
     pub fills: u64,
-    /// Values that were not stored because the key was changed, deleted or filled meanwhile.
+    /// Values not stored because the key was changed, deleted or filled in the meantime.
     pub refused: u64,
     /// Loads after which nothing was stored, since the cache had failed or the wait had been too
     /// long.

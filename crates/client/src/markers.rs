@@ -1,13 +1,13 @@
 //! Remote markers (*Scaling Memcache at Facebook*, 5): in a region whose database is a replica, a
-//! marker beside a key says that the replica may not have the last write yet, so that a miss is
-//! read from the master.
+//! marker for a key shows that the replica may lack the last write, so that a miss is read from the
+//! master.
 //!
 //! A writer sets the marker in the region, writes to the master **with the key and the marker to be
 //! invalidated by the replication stream**, and deletes the key in the local cluster. When the
-//! write arrives at the region's replica, whatever follows its log deletes both. The holes of the
-//! paper stay: of two writers of one key the first to be replicated deletes the marker of both, and
-//! an evicted marker says nothing; so markers belong in a regional pool of their own, which their
-//! prefix selects, with room enough. [`Markers::write_at`] closes the first hole.
+//! write arrives at the region's replica, the process that follows its log deletes both. The
+//! paper's gaps remain: of two writers of one key, the first to be replicated deletes the marker of
+//! both, and an evicted marker has no effect. So markers belong in a separate regional pool with
+//! enough room, selected by their prefix. [`Markers::write_at`] closes the first gap.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::error::{Error, LoadError};
 use crate::value::FLAG_INTEGER;
 use upstream::{Command, Outcome, Request};
 
-/// The database that is to be read.
+/// The database to read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Source {
     /// The region's own.
@@ -31,11 +31,11 @@ pub enum Source {
 pub struct Written<T> {
     /// The write's own result.
     pub output: T,
-    /// The error for which the marker does not stand, if it does not: readers may see the replica's
-    /// older value until it has caught up.
+    /// The error that prevented the marker, if any: readers may see the replica's older value until
+    /// it has caught up.
     pub unmarked: Option<Error>,
-    /// The error for which the key was not deleted, if it was not: readers may see the cached older
-    /// value until the replication stream deletes it.
+    /// The error that prevented the delete, if any: readers may see the cached older value until
+    /// the replication stream deletes it.
     pub undeleted: Option<Error>,
 }
 
@@ -73,9 +73,9 @@ impl Client {
 }
 
 impl Markers {
-    /// Markers whose keys begin with `prefix`, by which routes send them to the regional pool. They
-    /// stand for `ttl_secs` if nobody deletes them: longer than replication ever lags (the paper
-    /// names no time).
+    /// Markers with this key prefix, by which routes send them to the regional pool. Unless
+    /// deleted, they live for `ttl_secs`: longer than the maximum replication lag (the paper names
+    /// no time).
     #[must_use]
     pub fn new(client: Client, prefix: impl AsRef<[u8]>, ttl_secs: u32) -> Self {
         Self { client: Arc::new(client), prefix: prefix.as_ref().to_vec(), ttl_secs }
@@ -87,8 +87,7 @@ impl Markers {
         [self.prefix.as_slice(), key.as_ref()].concat()
     }
 
-    /// The database from which a miss of `key` is read. A marker that cannot be looked up counts as
-    /// standing.
+    /// The database from which a miss of `key` is read. A marker that cannot be read counts as set.
     pub async fn source(&self, key: impl AsRef<[u8]>) -> Source {
         match self.client.get(self.marker(key)).await {
             Ok(None) => Source::Local,
@@ -96,14 +95,14 @@ impl Markers {
         }
     }
 
-    /// Writes what `key` shows: sets the marker, calls `write` with the marker's key, which is to
-    /// be invalidated with the write, and deletes `key` in the local cluster. The write goes on
-    /// where the cache fails; [`Written`] tells.
+    /// Writes the data of `key`: sets the marker, calls `write` with the marker's key, which is to
+    /// be invalidated with the write, and deletes `key` in the local cluster. The write continues
+    /// if the cache fails; [`Written`] reports that.
     ///
     /// # Errors
     ///
-    /// Those of `write`; the marker stands then until it expires, which costs reads from the
-    /// master. A key that is too long with the prefix is refused before anything is done.
+    /// Those of `write`; the marker then stays until it expires, which costs reads from the master.
+    /// A key that is too long with the prefix is refused before any step.
     pub async fn write<T, E, F, W>(
         &self,
         key: impl AsRef<[u8]>,
@@ -120,7 +119,7 @@ impl Markers {
         Ok(Written { output, unmarked, undeleted })
     }
 
-    /// Sets a marker without a place in the log; answers the error for which it does not stand.
+    /// Sets a marker without a place in the log; returns the error that prevented it, if any.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Sources of servers (docs/discovery.md) as one client asks them: with its files, and with the
-//! servers that they named last.
+//! Sources of servers (docs/discovery.md) as queried by one client: with its files, and with their
+//! last answers.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use discovery::{AccessFiles, Discovery};
 
-/// How sources are asked, and where it is kept what they named.
+/// The access to sources, and the place of their saved answers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct SourceSettings {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) access: AccessFiles,
 }
 
-/// Sources of servers, asked with these settings.
+/// Sources of servers, queried with these settings.
 #[derive(Debug, Default)]
 pub(crate) struct OwnSources {
     settings: SourceSettings,
@@ -24,14 +24,14 @@ pub(crate) struct OwnSources {
 impl OwnSources {
     /// # Errors
     ///
-    /// The file that cannot be used, and the reason.
+    /// The unusable file, and the reason.
     pub(crate) fn new(settings: &SourceSettings) -> io::Result<Arc<Self>> {
         let discovery = Discovery::new(settings.dir.clone()).with_access(&settings.access)?;
         Ok(Arc::new(Self { settings: settings.clone(), discovery }))
     }
 
-    /// The same for another configuration, whose settings go before these if it has any: what was
-    /// found is not forgotten.
+    /// The same for another configuration, whose settings override these if it has any: earlier
+    /// answers are kept.
     ///
     /// # Errors
     ///

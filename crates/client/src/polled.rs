@@ -1,17 +1,17 @@
 //! The future that a thread waits for, while it is polled: the caller, and the inbox that the
-//! thread is to drive afterwards.
+//! thread will drive afterwards.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::inbox::Inbox;
 
-/// What the future that a thread waits for has asked while it was polled.
+/// The requests of a waited-for future during its poll.
 #[derive(Default)]
 struct Polled {
-    /// Of the thread's signal; 0 where no future is waited for.
+    /// The number of the thread's signal; 0 if no future is waited for.
     number: u64,
-    /// Whose driver this thread has had for that.
+    /// The inbox whose driver this thread has had for that.
     inbox: Option<Arc<Inbox>>,
 }
 
@@ -19,16 +19,16 @@ thread_local! {
     static POLLED: RefCell<Polled> = const { RefCell::new(Polled { number: 0, inbox: None }) };
 }
 
-/// The caller: the number of the thread's signal, and 0 if it waits for no future.
+/// The caller: the number of the thread's signal, or 0 if it waits for no future.
 pub(crate) fn caller() -> u64 {
     POLLED.with_borrow(|polled| polled.number)
 }
 
-/// The future that is being polled has asked `inbox`, whose driver this thread has had.
+/// Records that the polled future has used `inbox`, whose driver this thread has had.
 pub(crate) fn has_asked(inbox: &Arc<Inbox>) {
     let before = POLLED.with_borrow_mut(|polled| polled.inbox.replace(Arc::clone(inbox)));
-    // This thread drives one inbox: replies and timers of the one before are the background
-    // driver's.
+    // This thread drives one inbox; the background driver gets replies and timers of the previous
+    // one.
     if let Some(before) = before
         && !Arc::ptr_eq(&before, inbox)
     {
@@ -36,8 +36,8 @@ pub(crate) fn has_asked(inbox: &Arc<Inbox>) {
     }
 }
 
-/// While it lives, this thread's future is polled. If that ends without anybody waiting, what was
-/// asked is the background driver's.
+/// Marks that this thread's future is polled. If that ends without a wait, the background driver
+/// gets its requests.
 pub(crate) struct Polling(Polled);
 
 impl Polling {
@@ -45,7 +45,7 @@ impl Polling {
         Self(POLLED.replace(Polled { number, inbox: None }))
     }
 
-    /// The inbox that was asked.
+    /// The inbox that was used.
     pub(crate) fn end(self) -> Option<Arc<Inbox>> {
         POLLED.with_borrow_mut(|polled| polled.inbox.take())
     }

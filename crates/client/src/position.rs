@@ -1,4 +1,4 @@
-//! Places in the log of a database, which a replica has reached or not.
+//! Places in a database's log, which a replica may have reached or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,11 +21,11 @@ enum Kind {
     Lsn(u64),
     /// The server and the number of the last transaction of each domain.
     MariaDb(BTreeMap<u32, (u32, u64)>),
-    /// Sets of transactions, as they are written.
+    /// Sets of transactions, in their written form.
     MySql(BTreeSet<String>),
 }
 
-/// A text that is no position.
+/// A text that is not a position.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NotAPosition(String);
 
@@ -39,8 +39,8 @@ impl fmt::Display for NotAPosition {
 impl std::error::Error for NotAPosition {}
 
 impl Position {
-    /// The place as the database itself writes it, for queries that [`Self::reached_query`] is not
-    /// enough for. It has letters, digits, and `-:,/_` only.
+    /// The place in the database's form, for queries beyond [`Self::reached_query`]. It contains
+    /// only letters, digits, and `-:,/_`.
     #[must_use]
     pub fn in_database(&self) -> String {
         match &self.0 {
@@ -55,8 +55,8 @@ impl Position {
         }
     }
 
-    /// The query that asks a replica whether it has reached the place: one row with one column,
-    /// true or 1 if it has. It does not wait.
+    /// The query that shows whether a replica has reached the place: one row with one column, true
+    /// or 1 if it has. It does not wait.
     #[must_use]
     pub fn reached_query(&self) -> String {
         let place = self.in_database();
@@ -69,7 +69,7 @@ impl Position {
         }
     }
 
-    /// The place that lies behind both; `None` for places of two kinds of databases.
+    /// The place behind both; `None` for places of different kinds of databases.
     #[must_use]
     pub fn behind_both(self, other: Self) -> Option<Self> {
         match (self.0, other.0) {
@@ -140,8 +140,8 @@ fn maria_db(place: &str) -> Option<Kind> {
     Some(Kind::MariaDb(place.split(',').map(domain).collect::<Option<_>>()?))
 }
 
-/// `UUID:1-5:7`, several with commas between them and line ends behind those, as MySQL prints
-/// them; with tags from 8.3 on.
+/// `UUID:1-5:7`, several separated by commas with line ends after them, as MySQL prints them; with
+/// tags from 8.3 on.
 fn mysql(place: &str) -> Option<Kind> {
     let set = |part: &str| {
         let part = part.trim();

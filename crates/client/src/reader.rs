@@ -1,4 +1,4 @@
-//! One caller of a look-aside read, until it has the value or is the one to load it.
+//! One caller of a look-aside read, until it has the value or must load it.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -18,17 +18,17 @@ use crate::value::Value;
 use upstream::system::now;
 use upstream::{Command, Failure, Request};
 
-/// What may be done with a value that was loaded.
+/// The permitted use of a loaded value.
 #[derive(Debug)]
 pub(crate) enum Fill<'c> {
     Add,
     Lease(HeldLease<'c>),
     Nothing,
-    /// It replaces this value, if that is still there.
+    /// It replaces this value, if that still exists.
     Refresh(Value),
 }
 
-/// The end of a caller's way.
+/// The end of a caller's read.
 #[derive(Debug)]
 pub(crate) enum Next<'c> {
     BadKey,
@@ -41,10 +41,10 @@ pub(crate) enum Next<'c> {
 /// The cache's answer.
 enum Found<'c> {
     Miss(Fill<'c>),
-    /// Deleted a short time ago.
+    /// A recently deleted value.
     Stale(Value),
     Value(Value),
-    /// Somebody else fills.
+    /// Another client fills.
     Wait,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Reader<'c> {
     begun: Instant,
     wait: Duration,
     pub(crate) leader: Option<Leader<'c>>,
-    /// The key was deleted a short time ago.
+    /// The key was recently deleted.
     pub(crate) saw_stale: bool,
 }
 
@@ -86,7 +86,7 @@ impl<'c> Reader<'c> {
         }
     }
 
-    /// Asks and waits until this caller has the value, or loads it.
+    /// Queries and waits until this caller has the value, or loads it.
     pub(crate) async fn next(&mut self) -> Next<'c> {
         loop {
             let found = match self.find().await {
@@ -115,7 +115,7 @@ impl<'c> Reader<'c> {
         }
     }
 
-    /// What cannot be read is deleted, so that the next one fills the key.
+    /// Deletes an unreadable value, so that the next caller fills the key.
     pub(crate) fn heal(&self) -> Fill<'c> {
         // If that fails, the item stays until it expires.
         let _ = self.settings.client.tell(Request::new(Command::Delete, self.key));
@@ -154,7 +154,7 @@ impl<'c> Reader<'c> {
         }
     }
 
-    /// The client, whose questions end when the deadline of the whole read does.
+    /// The client, whose requests end with the deadline of the whole read.
     fn client_in_time(&self) -> Cow<'_, Client> {
         let client = &*self.settings.client;
         match client.deadline() {
@@ -187,23 +187,23 @@ impl<'c> Reader<'c> {
         }
     }
 
-    /// The cache has it: those who wait for this caller need not ask.
+    /// Ends the flight with the cache's value, so that waiting callers need not query it.
     fn finish(&mut self, value: &Value, is_current: bool) {
         if let Some(leader) = self.leader.take() {
             leader.finish(|| value.clone(), is_current);
         }
     }
 
-    /// A miss that this caller may fill, or that nobody can.
+    /// A miss that this caller may fill, or that no caller can.
     async fn missed(&mut self, fill: Fill<'c>) -> Option<Next<'c>> {
         let (flights, key) = (&self.settings.client.inner.flights, self.key);
         match fill {
-            // The value is still there: nobody waits for its refresh.
+            // The value still exists, so no caller waits for its refresh.
             Fill::Refresh(ref value) => self.finish(value, true),
             Fill::Lease(_) => {
                 self.leader.get_or_insert_with(|| flights.lead(key));
             }
-            // What was begun before may be older than a delete, and nothing could tell.
+            // An earlier load may be older than a delete, and nothing would show that.
             Fill::Nothing if !self.settings.takes_stale => {}
             Fill::Add | Fill::Nothing if self.leader.is_some() => {}
             Fill::Add | Fill::Nothing => match flights.join(key) {
@@ -214,7 +214,7 @@ impl<'c> Reader<'c> {
         Some(Next::Load(fill))
     }
 
-    /// Waits for whoever fills, in this process or in another.
+    /// Waits for the filling caller, in this process or in another.
     async fn wait(&mut self) -> Option<Next<'c>> {
         if self.has_waited() {
             return Some(Next::Load(Fill::Nothing));
@@ -235,8 +235,8 @@ impl<'c> Reader<'c> {
         self.shared(finished)
     }
 
-    /// Waits for another caller's outcome. Whoever has waited as long as one may for the same
-    /// flight begins the next: its leader may be stuck.
+    /// Waits for another caller's outcome. A caller that has waited the maximum time for the same
+    /// flight starts the next, because its leader may be stuck.
     async fn follow(&mut self, mut flight: Arc<Flight>) -> Option<Next<'c>> {
         let settings = self.settings;
         loop {
@@ -253,7 +253,7 @@ impl<'c> Reader<'c> {
         }
     }
 
-    /// What another caller's outcome is for this one; `None`: to ask the cache again.
+    /// Another caller's outcome for this one; `None`: query the cache again.
     fn shared(&self, finished: Finished) -> Option<Next<'c>> {
         let next = match finished {
             Finished::Failed(error) => Next::Failed(error),
@@ -281,7 +281,7 @@ impl<'c> Reader<'c> {
         now().saturating_duration_since(self.begun)
     }
 
-    /// How long it may still wait for another client's load.
+    /// The remaining wait for another client's load.
     fn left(&self) -> Duration {
         let total = self.settings.wait_total;
         let total = self.settings.client.deadline().map_or(total, |deadline| deadline.min(total));

@@ -9,11 +9,11 @@ use std::thread::{self, Thread};
 use crate::driver_handoff::DriverKind;
 use crate::inbox::Inbox;
 
-/// What wakes a thread that waits.
+/// Wakes a waiting thread.
 #[derive(Debug)]
 pub(crate) struct Signal {
     thread: Thread,
-    /// Names the one who waits; never 0.
+    /// Identifies the waiting thread; never 0.
     pub(crate) number: u64,
     state: Mutex<State>,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Signal {
 #[derive(Debug, Default)]
 struct State {
     is_woken: bool,
-    /// Where the thread sleeps as the caller driver.
+    /// The inbox at which the thread sleeps as the caller driver.
     leads: Option<Arc<Inbox>>,
 }
 
@@ -58,8 +58,8 @@ impl Signal {
         self.lock().is_woken
     }
 
-    /// Sleeps by `sleep`, which ends when the eventfd of this inbox's caller driver rings; not at
-    /// all once it is woken.
+    /// Sleeps by `sleep`, which ends when the eventfd of this inbox's caller driver is written;
+    /// returns at once if it was woken before.
     pub(crate) fn sleep(&self, inbox: &Arc<Inbox>, sleep: impl FnOnce()) {
         let mut state = self.lock();
         if state.is_woken {

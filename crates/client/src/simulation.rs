@@ -1,5 +1,5 @@
-//! The library in simulated time: callers that wait, are late, or give up at any of their awaits.
-//! See the crate `simulation`.
+//! The library in simulated time: callers that wait, are late, or give up at any await. See the
+//! crate `simulation`.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,10 +23,11 @@ use routes::Core;
 use simulation::{Clock, Net, address, is_of, mark, now_us, system, unit};
 use upstream::{Registry, Upstream};
 
-/// What came of a call that was waited for.
+/// The outcome of an awaited call.
 type Ended = Result<(), Error>;
 
-/// A call that goes on; when it must have ended, and when its caller gives it up.
+/// An ongoing call, with the times at which it must have ended, and at which its caller gives it
+/// up.
 struct Call {
     future: Pin<Box<dyn Future<Output = Ended>>>,
     due_us: Option<u64>,
@@ -37,7 +38,7 @@ struct Call {
 enum Background {
     Drives(DriverGuard),
     Ended,
-    /// Until a time, its eventfd, or, if it watches, a server's word.
+    /// Until a time, its eventfd, or, if it watches, a server's data.
     Sleeps(Option<Instant>, bool),
 }
 
@@ -97,8 +98,8 @@ impl World {
         }
     }
 
-    /// Time passes, until `until_us` at the most; whoever drives and every caller have a turn. True
-    /// when the inbox has ended.
+    /// Advances the time to at most `until_us`; the driving thread and every caller have a turn.
+    /// Returns true if the inbox has ended.
     fn turn(&mut self, until_us: u64) -> bool {
         let until = system::now() + Duration::from_micros(until_us.saturating_sub(now_us()));
         if self.caller_driver.is_none() && self.clock.rng.one_in(3) {
@@ -138,7 +139,7 @@ impl World {
         }
     }
 
-    /// Whoever leads does, and may leave.
+    /// Drives as the current caller, which may leave.
     fn drive_as_caller(&mut self) {
         let Some(mut guard) = self.caller_driver.take() else { return };
         self.inbox.clear_notify(DriverKind::Caller);
@@ -150,7 +151,7 @@ impl World {
         }
     }
 
-    /// As the background driver's own loop.
+    /// The same as the background driver's loop.
     fn keep(&mut self) {
         let has_news = match &self.background {
             Background::Sleeps(until, watches) => {
@@ -218,8 +219,8 @@ impl World {
         let number = self.next;
         self.next += 1;
         let key = format!("k:{}", rng.below(20)).into_bytes();
-        // The request is taken, the connection is made, the deadline is noticed, the caller is
-        // answered: each in a turn that may be late.
+        // Taking the request, connecting, noticing the deadline, answering the caller: each takes a
+        // turn that may be late.
         let lag = Duration::from_micros(self.clock.lag_us as u64 * 4);
         let deadline = rng.one_in(3).then(|| Duration::from_micros(rng.below(30_000) as u64));
         let client = client.with_deadline(deadline);
@@ -285,7 +286,7 @@ async fn look_aside(client: Client, key: Vec<u8>, number: u64, takes: Duration) 
     Ok(())
 }
 
-/// Answers how many calls were answered, failed, and given up, and how often a caller drove.
+/// Returns the numbers of answered, failed and abandoned calls, and of drives by callers.
 fn run(seed: u64) -> [u64; 4] {
     let mut world = World::new(seed);
     let trouble_us = 5000 + world.clock.rng.below(100_000);

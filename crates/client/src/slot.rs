@@ -2,9 +2,9 @@
 //!
 //! # Laws
 //!
-//! 1. A slot belongs to one call. Its holder can write the answers of this call only, each once.
-//! 2. What comes after the last answer, or after the deadline, is dropped; but a lease is given
-//!    back (`driver.rs`).
+//! 1. A slot belongs to one call. Its holder can write only the answers of this call, each once.
+//! 2. Answers after the last one, or after the deadline, are dropped; but a lease is returned
+//!    (`driver.rs`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,11 +26,11 @@ pub(crate) struct Slot(Mutex<State>);
 struct State {
     /// One for each request of the call.
     replies: Vec<Option<OwnedReply>>,
-    /// Replies that are missing.
+    /// The number of missing replies.
     left: usize,
-    /// Nobody takes what comes any more.
+    /// The caller takes no more replies.
     is_abandoned: bool,
-    /// Of a request for a lease: its key.
+    /// The key of a request for a lease.
     lease_key: Vec<u8>,
     waker: Option<Waker>,
 }
@@ -61,7 +61,7 @@ impl Slot {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer to one of the requests. With the last, the one to be woken.
+    /// Records the answer to one of the requests. With the last one, returns the waker.
     #[must_use = "somebody waits"]
     pub(crate) fn answer(&self, index: usize, reply: OwnedReply) -> Option<Waker> {
         let mut state = self.lock();
@@ -71,20 +71,20 @@ impl Slot {
         if state.left == 0 { state.waker.take() } else { None }
     }
 
-    /// Nobody takes what comes any more; the token of a lease that has come.
+    /// Gives up the call; returns the token of a lease that has come.
     pub(crate) fn abandon(&self) -> Option<u64> {
         let mut state = self.lock();
         state.is_abandoned = true;
         state.replies.iter().flatten().find_map(|reply| token_of(&reply.get()))
     }
 
-    /// Nobody takes what comes any more: the key whose lease is to be given back.
+    /// The key whose lease must be returned, if the call was given up.
     pub(crate) fn abandoned_lease(&self) -> Option<Vec<u8>> {
         let mut state = self.lock();
         state.is_abandoned.then(|| std::mem::take(&mut state.lease_key))
     }
 
-    /// Whatever is missing is answered with this failure.
+    /// Answers all missing replies with this failure.
     pub(crate) fn fail(&self, failure: Failure) {
         let mut state = self.lock();
         if state.left == 0 {
@@ -103,7 +103,7 @@ impl Slot {
     }
 }
 
-/// The token of a lease that a reply gives: one to lease-get, or to `mg` with `G`.
+/// The token of a lease in a reply to lease-get, or to `mg` with `G`.
 pub(crate) fn token_of(reply: &Reply<'_>) -> Option<u64> {
     let token = match reply.outcome {
         Outcome::Lease => Some(reply.number),
@@ -128,7 +128,7 @@ impl Future for Pending {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<OwnedReply>> {
         let mut state = self.0.lock();
         if state.left > 0 {
-            // The same task asks again: its waker need not be cloned.
+            // The same task polls again, so its waker need not be cloned.
             if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
                 state.waker = Some(context.waker().clone());
             }

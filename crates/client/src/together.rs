@@ -1,5 +1,5 @@
-//! Fetches that do not depend upon each other, issued together (*Scaling Memcache at Facebook*,
-//! 3.1: the graph of a page's data).
+//! Independent fetches, issued together (*Scaling Memcache at Facebook*, 3.1: the graph of a page's
+//! data).
 
 use std::fmt;
 use std::future::Future;
@@ -8,12 +8,11 @@ use std::task::{Context, Poll};
 
 use crate::asking::hold;
 
-/// Awaits all `futures`; the results are in their order. What they ask in one step leaves in one
+/// Awaits all `futures`; the results are in their order. Their requests of one step leave in one
 /// write for each server.
 ///
-/// A page whose data form a graph is written as futures of its branches: each round of requests,
-/// whatever branch they come from, is one batch, so a page takes as many rounds as its graph is
-/// deep.
+/// For a page whose data form a graph, write futures of its branches: each round of requests, from
+/// all branches, is one batch, so a page takes as many rounds as its graph is deep.
 ///
 /// ```no_run
 /// # async fn page(client: &client::Client) -> Result<(), client::Error> {

@@ -1,8 +1,8 @@
-//! Conversion of applications' values to bytes and client flags, and back; the trait that adds
+//! Conversion of applications' values to bytes and client flags, and back; the traits for more
 //! types.
 //!
-//! The flags of the types here are those of pymemcache, so that its programs, the Python client and
-//! this library read each other's values.
+//! The flags of the types here are pymemcache's, so that its programs, the Python client and this
+//! library read each other's values.
 
 use std::borrow::Cow;
 
@@ -16,22 +16,22 @@ pub const FLAG_TEXT: u32 = 1 << 4;
 
 /// A value that can be stored.
 pub trait Encode {
-    /// The bytes, and client flags that [`Decode`] will see. The bits of [`crate::FLAG_LZ4`] and
-    /// [`crate::FLAG_ZSTD`] are not free.
+    /// The bytes, and the client flags for [`Decode`]. The bits of [`crate::FLAG_LZ4`] and
+    /// [`crate::FLAG_ZSTD`] are reserved.
     fn encode(&self) -> (Cow<'_, [u8]>, u32);
 }
 
-/// A value that can be made of stored bytes.
+/// A value that can be made from stored bytes.
 pub trait Decode: Sized {
     /// Reads a value.
     ///
     /// # Errors
     ///
-    /// When bytes or flags are those of something else.
+    /// If bytes or flags are those of another type.
     fn decode(bytes: Vec<u8>, flags: u32) -> Result<Self, Error>;
 }
 
-/// A value as it was stored, decompressed.
+/// A stored value, decompressed.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Value {
     /// The bytes.
@@ -43,11 +43,11 @@ pub struct Value {
 }
 
 impl Value {
-    /// As a type.
+    /// Converts it to a type.
     ///
     /// # Errors
     ///
-    /// An error, when it is none of that type.
+    /// If it is not a value of that type.
     pub fn decode<T: Decode>(self) -> Result<T, Error> {
         T::decode(self.bytes, self.flags)
     }
@@ -83,7 +83,7 @@ impl Encode for Vec<u8> {
     }
 }
 
-/// Any bytes, whatever the flags say.
+/// Any bytes, with any flags.
 impl Decode for Vec<u8> {
     fn decode(bytes: Vec<u8>, _flags: u32) -> Result<Self, Error> {
         Ok(bytes)
@@ -118,13 +118,13 @@ impl Encode for i64 {
     }
 }
 
-/// An integer, or a counter that incr and decr have left.
+/// An integer, or a counter of incr and decr.
 impl Decode for i64 {
     fn decode(bytes: Vec<u8>, flags: u32) -> Result<Self, Error> {
         if flags != 0 && flags != FLAG_INTEGER {
             return Err(Error::Undecodable("its flags are not those of an integer"));
         }
-        // Blanks follow where decr has shortened a number.
+        // Blanks follow if decr has shortened a number.
         let text = std::str::from_utf8(&bytes).unwrap_or_default().trim_end_matches(' ');
         text.parse().map_err(|_| Error::Undecodable("it is no integer"))
     }
@@ -154,7 +154,7 @@ mod tests {
         assert!(String::decode(b"1".to_vec(), FLAG_INTEGER).is_err());
         assert!(String::decode(vec![0xff], FLAG_TEXT).is_err());
         assert!(i64::decode(b"x".to_vec(), FLAG_INTEGER).is_err());
-        // Python's pickles are nobody else's.
+        // Only Python can read its pickles.
         assert!(i64::decode(b"1".to_vec(), 1).is_err());
     }
 }

@@ -13,12 +13,12 @@ use crate::polled::Polling;
 use crate::signal::Signal;
 
 thread_local! {
-    /// The thread's signal, unless it waits already and is polling.
+    /// The thread's signal, unless it already waits and is polling.
     static SIGNAL: RefCell<Option<(Arc<Signal>, Waker)>> = const { RefCell::new(None) };
 }
 
 /// Waits for a future on this thread, which sleeps meanwhile, or drives the client's connections if
-/// nobody else does.
+/// no other thread does.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let (signal, waker) = SIGNAL.take().unwrap_or_else(|| {
@@ -37,7 +37,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         {
             DriverGuard::new(driver, &inbox, DriverKind::Caller).drive(&signal);
         }
-        // Whoever wakes has stored first; a wake that came already ends the sleep at once.
+        // A waking thread has stored first; an earlier wake ends the sleep at once.
         signal.wait();
     };
     SIGNAL.set(Some((signal, waker)));

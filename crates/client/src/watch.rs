@@ -1,5 +1,5 @@
-//! The thread that asks sources of servers, and resolvers for the addresses of names, now and then;
-//! where there are neither, there is no thread.
+//! The thread that periodically queries sources of servers, and resolvers for the addresses of
+//! names. Without either, there is no thread.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,15 +9,15 @@ use std::{fmt, io, thread};
 use crate::own_sources::OwnSources;
 use routes::{Plan, Target};
 
-/// A configuration that was understood.
+/// A parsed configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Planned {
     pub(crate) plan: Arc<Plan>,
-    /// Its servers come from elsewhere, or have names whose addresses may change.
+    /// Its servers come from a source, or have names whose addresses may change.
     pub(crate) is_dynamic: bool,
 }
 
-/// The configuration that is watched.
+/// The watched configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     state: Mutex<State>,
@@ -29,11 +29,11 @@ struct State {
     watched: Option<Arc<dyn Watched>>,
     /// Counts the configurations that were in use.
     generation: u64,
-    /// What it is built of; `None` before the first.
+    /// Its plan; `None` before the first.
     plan: Option<Arc<Plan>>,
     /// Its servers with their addresses.
     targets: Vec<Target>,
-    /// Where it asks for them.
+    /// The sources of its servers.
     sources: Arc<OwnSources>,
     /// Dropped, it ends the thread.
     alive: Option<Sender<()>>,
@@ -46,8 +46,9 @@ impl fmt::Debug for State {
 }
 
 impl State {
-    /// True if the plan, which has these servers, is another than the one in use. The servers alone
-    /// do not tell: one may have joined another pool, or have changed its place, name or tag there.
+    /// Returns true if the plan with these servers differs from the one in use. Comparing the
+    /// servers is not enough: one may have joined another pool, or have changed its place, name or
+    /// tag there.
     fn differs(&self, plan: &Plan, targets: &[Target]) -> bool {
         let is_same = self.plan.as_ref().is_some_and(|in_use| in_use.config() == plan.config());
         !is_same || self.targets != targets
@@ -62,7 +63,7 @@ impl Watch {
     }
 }
 
-/// A configuration that can be made again, and a client that takes it.
+/// A configuration that can be rebuilt, and a client that accepts it.
 trait Watched: Send + Sync {
     fn plan(&self, before: &Plan) -> Option<Planned>;
     fn replace(&self, plan: &Arc<Plan>) -> bool;
@@ -82,13 +83,13 @@ where
     }
 }
 
-/// Watches the servers of `planned`, which `sources` have named and which is in use from now on, in
-/// place of any other's. Every `period`, `plan` makes the configuration again, which follows
-/// the one in use. If that is another, `replace` takes it, and returns whether it could.
+/// Watches the servers of `planned`, named by `sources`, which is in use from now on and replaces
+/// any other. Every `period`, `plan` rebuilds the configuration, which follows the one in use. If
+/// it differs, `replace` loads it, and returns whether it could.
 ///
 /// # Errors
 ///
-/// When there is no thread.
+/// If there is no thread.
 pub(crate) fn start(
     watch: &Arc<Watch>,
     period: Duration,
@@ -116,14 +117,14 @@ pub(crate) fn start(
     thread::Builder::new().name("holdall-discovery".to_owned()).spawn(run).map(drop)
 }
 
-/// Asks once. What fails changes nothing.
+/// Queries once. A failure changes nothing.
 fn look(watch: &Weak<Watch>) {
     let (watched, generation, before) = {
         let Some(watch) = watch.upgrade() else { return };
         let state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.watched.clone(), state.generation, state.plan.clone())
     };
-    // No lock is held, and the client may end, while sources are asked.
+    // No lock is held while sources are queried, and the client may end.
     let Some((watched, before)) = watched.zip(before) else { return };
     let Some(planned) = watched.plan(&before) else { return };
     let Some(watch) = watch.upgrade() else { return };

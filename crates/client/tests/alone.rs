@@ -1,5 +1,5 @@
-//! A lone thread that waits for its answers. The only test of its process: it counts what the
-//! client's own thread does.
+//! A lone thread that waits for its answers. It is the only test of its process, because it counts
+//! the activity of the client's thread.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 mod echo;
@@ -22,8 +22,8 @@ fn sleeps() -> u64 {
     background.map(|task| of(fs::read_to_string(task.join("status")).unwrap())).sum()
 }
 
-/// The client's own thread looks a hundred times a second whether it is needed, not once for each
-/// call.
+/// The client's own thread checks a hundred times per second whether it is needed, not once for
+/// each call.
 #[test]
 fn a_lone_caller_needs_no_other_thread() {
     const CALLS: u64 = 20_000;

@@ -1,7 +1,7 @@
-//! Threads that wait for their answers: who drives the connections, and that nobody is forgotten
-//! when it changes.
+//! Threads that wait for their answers: which one drives the connections, and that no caller is
+//! forgotten when it changes.
 //!
-//! `OPS=n` sets how many calls race, `SEED=n` repeats their choices.
+//! `OPS=n` sets the number of racing calls, `SEED=n` repeats their choices.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 mod echo;
@@ -26,7 +26,7 @@ fn assert_own(key: &str, got: Result<Option<Value>, Error>) {
     assert_eq!(got.unwrap().unwrap().bytes, value_of(key).into_bytes(), "{key}");
 }
 
-/// Polls a call once, so that it is asked, and gives it up.
+/// Polls a call once, so that it is sent, and gives it up.
 async fn ask_and_go(call: impl Future) {
     let mut call = Box::pin(call);
     poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_ready())).await;
@@ -57,12 +57,12 @@ fn whoever_drives_everybody_is_answered() {
 fn call(client: &BlockingClient, key: &str, rng: &mut Rng) {
     let (asks, other) = (client.client(), format!("{key}.b"));
     match rng.below(40) {
-        // Long enough for whoever drives to rest, and to watch again.
+        // Long enough for the driving thread to rest, and to watch again.
         0 => thread::sleep(Duration::from_millis(rng.below(25) as u64)),
         1..4 => asks.store_untold(Command::Set, key, "value", 0).unwrap(),
         4..7 => block_on(ask_and_go(asks.get(key))),
         7 => block_on(async {
-            // Asked, and read by somebody else while this thread is busy with itself.
+            // Sent, and read by another thread while this one is busy.
             let asked = ask_and_go(asks.get(key));
             asked.await;
             thread::sleep(Duration::from_millis(1));
@@ -82,7 +82,7 @@ fn call(client: &BlockingClient, key: &str, rng: &mut Rng) {
     }
 }
 
-/// Whoever asked is gone, and nobody calls any more: the answer is read all the same.
+/// The caller has gone, and no other call follows: the answer is read anyway.
 #[test]
 fn what_a_caller_leaves_behind_is_the_background_drivers() {
     let server = Echo::new(|_| Duration::ZERO);
@@ -122,7 +122,7 @@ fn of_two_clients_that_a_thread_waits_for_the_silent_one_fails_in_time() {
     assert_eq!(failure, Failure::DeadlineExceeded);
 }
 
-/// A call that waits on its own, among those that are asked together, is asked before it waits.
+/// A call that waits within others that are sent together is sent before it waits.
 #[test]
 fn a_call_that_waits_within_those_asked_together_is_answered() {
     let server = Echo::new(|_| Duration::ZERO);
@@ -136,8 +136,8 @@ fn a_call_that_waits_within_those_asked_together_is_answered() {
     got.into_iter().zip(["a", "b"]).for_each(|(got, key)| assert_own(key, got));
 }
 
-/// Of calls that are made together, as many are asked as may be outstanding, and those that nobody
-/// waits for say so themselves.
+/// Of calls made together, as many are sent as may be outstanding; those without a waiter report
+/// the refusal themselves.
 #[test]
 fn of_calls_that_are_made_together_only_those_beyond_the_limit_are_refused() {
     const LIMIT: usize = 10;

@@ -1,4 +1,4 @@
-//! The example programs do what they say, before real servers.
+//! The example programs work as described, with real servers.
 #![allow(
     clippy::unwrap_used,
     dead_code,

@@ -1,7 +1,8 @@
-//! The library for applications: nobody is given another's answer, whoever gives up, and in
+//! The library for applications: no caller gets another's answer, whichever caller gives up, and in
 //! whatever way.
 //!
-//! `OPS=n` sets how many calls race; by default enough for every way of giving up to happen often.
+//! `OPS=n` sets the number of racing calls; by default enough for every way of giving up to happen
+//! often.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 mod echo;
@@ -28,7 +29,7 @@ fn client(servers: &[&Echo]) -> Client {
     Client::builder().servers(names).timeout(Duration::from_secs(60)).build().unwrap()
 }
 
-/// What became of many calls.
+/// The outcomes of many calls.
 #[derive(Debug, Default)]
 struct Outcomes {
     answered: AtomicU64,
@@ -40,8 +41,9 @@ struct Outcomes {
     failed: AtomicU64,
 }
 
-/// One in a hundred calls has no time, and one is dropped while it waits; servers stall now and
-/// then, until the client hangs up. Every answer must be that of the key that was asked.
+/// One call in a hundred has no time, and one is dropped while it waits; servers stall
+/// occasionally, until the client closes the connection. Every answer must be that of the requested
+/// key.
 #[test]
 fn answers_are_nobody_elses_whoever_gives_up() {
     call_and_give_up(|builder| builder);
@@ -95,7 +97,7 @@ async fn call(client: &Client, caller: u64, turn: u64, outcomes: &Outcomes) {
     let got = match (turn + caller * 37) % 100 {
         0 => client.with_deadline(Some(Duration::ZERO)).get(&key).await,
         1 => {
-            // Polled, so that it is asked; then dropped.
+            // Polled, so that it is sent; then dropped.
             let mut call = Box::pin(client.get(&key));
             let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
             match polled {
@@ -128,7 +130,7 @@ async fn call(client: &Client, caller: u64, turn: u64, outcomes: &Outcomes) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Three rounds of fifty gets, each of which needs the one before, are three writes.
+/// Three rounds of fifty gets, each of which needs the previous one, are three writes.
 #[test]
 fn a_page_takes_as_many_rounds_as_its_graph_is_deep() {
     let server = prompt();
@@ -184,7 +186,7 @@ fn a_client_that_is_dropped_leaves_no_connection() {
     }
 }
 
-/// A call that is too late fails alone: the connection and those behind it go on.
+/// Only a late call fails: the connection and later calls continue.
 #[test]
 fn a_deadline_is_the_callers_own() {
     let is_over = Arc::new(AtomicBool::new(false));
@@ -232,7 +234,7 @@ fn keys_cannot_be_read_as_commands() {
     assert_eq!(client.client().servers()[0].totals.broken, 0);
 }
 
-/// A server that says nothing, and more callers than may wait.
+/// A silent server, and more callers than may wait.
 #[test]
 fn what_waits_is_bounded() {
     let server = Echo::new(|_| FOR_EVER);
@@ -261,7 +263,7 @@ fn a_look_aside_read_is_behind_the_delete_before_it() {
     }
 }
 
-/// However long a caller waits for another's load at the most.
+/// With the maximum wait of a caller for another's load.
 #[test]
 fn a_wait_may_be_longer_than_any_time_that_there_is() {
     let server = Server::memcached(&[]);

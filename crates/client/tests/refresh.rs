@@ -1,5 +1,5 @@
-//! The library asks its sources again while it runs: servers join and leave, and whoever lies or is
-//! silent takes none away.
+//! The library queries its sources repeatedly: servers join and leave, and a lying or silent source
+//! removes none.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeSet;
@@ -41,11 +41,11 @@ impl Endpoint {
         Self { address, answer, asked }
     }
 
-    /// It tells this, and has told it to somebody when this returns.
+    /// Sets this answer, and returns after a client has received it.
     fn tell(&self, answer: String) {
         *self.answer.lock().unwrap() = answer;
         let before = *self.asked.lock().unwrap();
-        // The first after the change may have been asked before it.
+        // The first request after the change may have been sent before it.
         eventually("it is asked again", || *self.asked.lock().unwrap() >= before + 2);
     }
 }
@@ -110,7 +110,7 @@ fn members_come_and_go_while_calls_go_on() {
     endpoint.tell(cluster(&[two]));
     eventually("the first leaves", || known(&client) == set(&[two]));
     client.set("k", "v", 0).unwrap();
-    // Routes that replace it are not the source's any more.
+    // Routes that replace it do not depend on the source.
     let fixed = Client::builder().servers([one.to_string()]);
     client.client().replace_routes(&fixed).unwrap();
     eventually("they are replaced", || known(&client) == set(&[one]));
@@ -119,7 +119,7 @@ fn members_come_and_go_while_calls_go_on() {
     assert_eq!(known(&client), set(&[one]));
 }
 
-/// The same servers in other places: each key is looked for where the other was.
+/// The same servers in other places: each key is read from the other's place.
 #[test]
 fn names_that_have_each_others_addresses_are_taken() {
     let all = [Server::memcached(&[]), Server::memcached(&[])];
@@ -136,7 +136,7 @@ fn names_that_have_each_others_addresses_are_taken() {
     });
 }
 
-/// Whatever a source has named stays known for the routes that replace others, too.
+/// The answers of sources also stay known for routes that replace others.
 #[test]
 fn routes_that_replace_others_know_what_sources_have_named() {
     let server = Server::memcached(&[]);
@@ -146,7 +146,7 @@ fn routes_that_replace_others_know_what_sources_have_named() {
     endpoint.tell(String::new());
     client.client().replace_routes(&Client::builder().servers([&source])).unwrap();
     assert_eq!(known(&client), set(&[server.addr()]));
-    // Other settings are taken.
+    // Other settings are accepted.
     let login = Some(PathBuf::from("/no/such/file"));
     let files = client::AccessFiles { login, ..client::AccessFiles::default() };
     let refused = Client::builder().servers([&source]).discovery_access(files);
@@ -161,7 +161,7 @@ fn sources_are_not_asked_without_a_pause() {
     assert!(error.contains("discovery_period is 0ns"), "{error}");
 }
 
-/// A program of this test's, ended with it.
+/// A child process, ended with this value.
 struct Program(Child);
 
 impl Drop for Program {

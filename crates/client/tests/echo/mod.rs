@@ -1,5 +1,5 @@
-//! A server that answers each get with a value made of the key, in time or late, and notes what it
-//! was asked. It speaks text, or packets with who begins with one.
+//! A server that answers each get with a value made from the key, in time or late, and records the
+//! requests. It uses text, or packets for clients that start with one.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -124,7 +124,7 @@ const PACKET: u8 = 0x80;
 /// Bytes of a packet's header; the last four of its first twelve say how many follow.
 const HEADER_BYTES: usize = 24;
 
-/// A run of quiet gets, with the loud one behind them, is what a line is in text.
+/// A run of quiet gets, followed by the loud one, equals a line in text.
 fn serve_packets(
     input: &mut BufReader<&TcpStream>,
     seen: &Seen,
