@@ -1,4 +1,4 @@
-//! The way to sources that want TLS or a login.
+//! Access to sources that require TLS or a login.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 
 use crate::deadline::Timed;
 
-/// The files for sources whose name has `+tls`, and for those that want a login.
+/// The files for sources whose name has `+tls`, and for those that require a login.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessFiles {
     /// The trusted issuers of sources' certificates, in PEM. `None`: those that browsers trust.
     pub ca_cert: Option<PathBuf>,
-    /// This program's own certificate and those that lead to its issuer, in PEM.
+    /// This program's certificate and those up to its issuer, in PEM.
     pub chain_cert: Option<PathBuf>,
     /// The private key of that certificate, in PEM or DER.
     pub key: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub struct AccessFiles {
     pub login: Option<PathBuf>,
 }
 
-/// The same, read.
+/// The content of these files.
 #[derive(Clone, Debug)]
 pub struct Access {
     tls: Arc<ClientConfig>,
@@ -38,7 +38,7 @@ impl AccessFiles {
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and the reason.
+    /// The unusable file, and the reason.
     pub fn read(&self) -> io::Result<Access> {
         let roots = match &self.ca_cert {
             None => webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect(),

@@ -1,5 +1,5 @@
-//! Answers between two questions. A configuration is read by them without waiting for anybody,
-//! while sources and resolvers are asked again elsewhere.
+//! The latest answers. Configurations are read with them without waiting, while sources and
+//! resolvers are queried elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,21 +11,21 @@ use crate::PATIENCE;
 use crate::deadline::Deadline;
 use crate::names::System;
 
-/// Every address of a host, or the reason why they are not known.
+/// Every address of a host, or the reason why they are unknown.
 pub type Addresses = Result<BTreeSet<IpAddr>, String>;
 
-/// What was answered last.
+/// The last answers.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
-    /// Whether a source whose servers are known named them, or why not, by its name.
+    /// The outcome of the last query of each source with known servers, by its name.
     pub(crate) sources: Mutex<BTreeMap<String, Result<(), String>>>,
     pub(crate) hosts: Mutex<BTreeMap<String, Addresses>>,
 }
 
-/// Questions that wait for their answers at the same time.
+/// Maximum number of concurrent queries.
 const AT_ONCE_MAX: usize = 32;
 
-/// Works on all items, on several at the same time: most of the work is waiting.
+/// Works on all items, several at a time, since most of the work is waiting.
 pub(crate) fn for_each<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
     let left = Mutex::new(items.iter());
     let next = || left.lock().next();
@@ -36,14 +36,14 @@ pub(crate) fn for_each<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
     };
     thread::scope(|scope| {
         for _ in 1..items.len().min(AT_ONCE_MAX) {
-            // Without another thread, those that there are do its part.
+            // Without another thread, the existing ones do its part.
             let _ = thread::Builder::new().spawn_scoped(scope, run);
         }
         run();
     });
 }
 
-/// Looks hosts up, each within the time that a source has.
+/// Looks hosts up, each within a source's time limit.
 pub(crate) fn look_up(hosts: &[String]) -> BTreeMap<String, Addresses> {
     let system = System::read();
     let found = Mutex::new(BTreeMap::new());

@@ -1,11 +1,11 @@
-//! The time that a source has for its whole answer.
+//! The time limit of a source's whole answer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// When an answer must be there. A limit for each read would not do: a source that sends a byte now
-/// and then would never reach it.
+/// The time by which an answer must be complete. A limit for each read would not suffice: a source
+/// that sends single bytes would never reach it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Instant);
 
@@ -14,13 +14,13 @@ impl Deadline {
         Self(Instant::now() + patience)
     }
 
-    /// The time that is left, which is not zero.
+    /// The remaining time, which is not zero.
     pub(crate) fn left(self) -> io::Result<Duration> {
         let left = self.0.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(too_late()) } else { Ok(left) }
     }
 
-    /// The deadline of the first of this number of tries, which share the time that is left.
+    /// The deadline of the first of this number of tries, which share the remaining time.
     pub(crate) fn of_first(self, tries: usize) -> Self {
         let left = self.0.saturating_duration_since(Instant::now());
         Self::after(left / u32::try_from(tries.max(1)).unwrap_or(u32::MAX))
@@ -31,7 +31,7 @@ fn too_late() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, "no whole answer in time")
 }
 
-/// A connection on which nothing waits beyond the deadline.
+/// A connection on which no wait exceeds the deadline.
 #[derive(Debug)]
 pub(crate) struct Timed {
     stream: TcpStream,
@@ -50,7 +50,7 @@ impl Timed {
     }
 }
 
-/// The kernel calls the end of a socket's time `WouldBlock`.
+/// The kernel reports a socket's timeout as `WouldBlock`.
 fn named(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { too_late() } else { error }
 }

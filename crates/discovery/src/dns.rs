@@ -1,4 +1,4 @@
-//! Names as sources: every address of one, and the servers that SRV records list.
+//! Names as sources: every address of a name, and the servers in SRV records.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -16,9 +16,9 @@ pub(crate) fn addresses(name: &str, deadline: Deadline) -> io::Result<Vec<Member
     Ok(names::of_endpoint(name, deadline)?.into_iter().map(Member::from).collect())
 }
 
-/// What the SRV records of `NAME` list, those of the lowest priority; `NAME@ADDRESS:PORT` asks that
-/// resolver, others are asked that the system asks. Weights are not looked at: keys are spread by
-/// the pool's hash. A host keeps the address of `before`, if it still has it.
+/// The servers in the SRV records of `NAME` with the lowest priority; `NAME@ADDRESS:PORT` queries
+/// that resolver, other names the system's. Weights are ignored: the pool's hash distributes keys.
+/// A host keeps its address in `before`, if it still has it.
 pub(crate) fn services(
     name: &str,
     before: &[Member],
@@ -37,7 +37,7 @@ pub(crate) fn services(
 /// A service: its priority, its host, its port.
 type Service = (u16, String, u16);
 
-/// The servers that a reply lists. Hosts whose addresses are not in it are asked for by `ask`.
+/// The servers in a reply. `ask` looks up hosts whose addresses it lacks.
 pub(crate) fn members(
     reply: &[u8],
     before: &[Member],
@@ -61,10 +61,10 @@ pub(crate) fn members(
     Ok(members)
 }
 
-/// The member at a host, whose addresses are asked for if they are not known. One without an
-/// address of IPv4 may have one of IPv6; where the first question fails, nothing is known of that.
-/// Of several it keeps the one that it had, else it is the lowest, one of IPv4 if there is one:
-/// resolvers change their order, and a server that moves about loses its keys.
+/// The member at a host, whose addresses are looked up if unknown. A host without an IPv4 address
+/// may have one of IPv6; if the first query fails, that is unknown. Of several addresses it keeps
+/// the previous one, else it takes the lowest, IPv4 first, because resolvers change their order,
+/// and a server that moves loses its keys.
 fn member(
     hosts: &mut Hosts,
     host: String,
@@ -115,7 +115,7 @@ mod tests {
         RData::CNAME(CNAME(Name::new(name).unwrap()))
     }
 
-    /// What a resolver knows of a service's one host, `host.CASE`.
+    /// A resolver's records of a service's only host, `host.CASE`.
     fn known(case: &str, kind: TYPE) -> Vec<ResourceRecord<'static>> {
         match (case, kind) {
             ("four", TYPE::A) => vec![record("host.four", v4(3)), record("host.four", v4(2))],

@@ -1,11 +1,11 @@
-//! `config get cluster`, as Amazon ElastiCache and Google's Memorystore answer it.
+//! `config get cluster`, as answered by Amazon ElastiCache and Google's Memorystore.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
 use crate::deadline::{Deadline, Timed};
 use crate::{ANSWER_BYTES_MAX, Access, Answer, Member, names};
 
-/// Asks the endpoint: a version, then `host|ip|port` for each server.
+/// Queries the endpoint, which returns a version, then `host|ip|port` for each server.
 pub(crate) fn servers(endpoint: &str, deadline: Deadline) -> io::Result<Answer> {
     ask(connect(endpoint, deadline)?)
 }
@@ -20,7 +20,7 @@ pub(crate) fn servers_by_tls(
     ask(access.encrypted(connect(endpoint, deadline)?, host)?)
 }
 
-/// Connects to the first of the endpoint's addresses that can be reached.
+/// Connects to the first reachable address of the endpoint.
 fn connect(endpoint: &str, deadline: Deadline) -> io::Result<Timed> {
     let addresses = names::of_endpoint(endpoint, deadline)?;
     let mut failed = io::Error::other("the name has no address");
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// Each read of it succeeds.
+    /// Each single read of it succeeds.
     #[test]
     fn an_answer_that_drips_is_too_late() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -30,10 +30,10 @@ struct Pair {
     value: String,
 }
 
-/// The servers below `PREFIX` of `HOST:PORT[,HOST:PORT...]/PREFIX`, asked of the first endpoint
-/// that answers; each has an equal part of the time that is left. A server is what a value says,
-/// or, where it is empty, the last part of the key; so one that registers itself with a lease is
-/// gone with it.
+/// The servers below `PREFIX` of `HOST:PORT[,HOST:PORT...]/PREFIX`, from the first endpoint that
+/// answers; each has an equal part of the remaining time. A server is the text of a value, or, if
+/// that is empty, the last part of the key; so one that registers itself with a lease disappears
+/// with it.
 pub(crate) fn servers(
     source: &str,
     scheme: &str,
@@ -100,8 +100,8 @@ impl<'a> Gateway<'a> {
     }
 }
 
-/// The first key behind all that begin with `prefix`; a zero byte, which stands for the end of all
-/// keys, if there is none.
+/// The first key after all with the prefix `prefix`; if there is none, a zero byte, which means the
+/// end of all keys.
 fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -113,7 +113,7 @@ fn end_of(prefix: &[u8]) -> Vec<u8> {
     vec![0]
 }
 
-/// The servers that an answer names.
+/// The servers in an answer.
 pub(crate) fn members(text: &str) -> io::Result<Vec<Member>> {
     let range: Range = serde_json::from_str(text).map_err(io::Error::other)?;
     if range.more {

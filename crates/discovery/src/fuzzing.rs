@@ -2,12 +2,12 @@
 
 use crate::{Member, dns, elasticache, etcd};
 
-/// Reads an answer; the first byte chooses the source. A resolver answers the questions for a
-/// host's address by what follows the length, in two bytes, of its first answer.
+/// Reads an answer; the first byte chooses the source. A resolver answers queries for a host's
+/// address with the bytes after its first answer, whose length is in two bytes.
 ///
 /// # Panics
 ///
-/// When a server is found that a configuration cannot hold.
+/// If a server is found that a configuration cannot contain.
 pub fn check(bytes: &[u8]) {
     let Some((source, answer)) = bytes.split_first() else { return };
     let found = match source % 3 {

@@ -1,4 +1,4 @@
-//! The addresses of hosts that DNS replies tell, through aliases.
+//! The addresses of hosts in DNS replies, through aliases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -7,19 +7,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use simple_dns::Packet;
 use simple_dns::rdata::RData;
 
-/// How many aliases of aliases are followed: replies may name each other in a circle.
+/// Maximum number of aliases followed: replies may form a circle.
 const ALIASES_MAX: usize = 16;
 
-/// What replies tell of hosts, by their names in small letters.
+/// Hosts in replies, by their names in lower case.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     addresses: BTreeMap<String, BTreeSet<IpAddr>>,
-    /// The names that aliases stand for.
+    /// The targets of aliases.
     aliases: BTreeMap<String, String>,
 }
 
 impl Hosts {
-    /// Takes what a reply tells.
+    /// Takes the records of a reply.
     pub(crate) fn learn(&mut self, reply: &[u8]) -> io::Result<()> {
         let packet = parse(reply)?;
         for record in packet.answers.iter().chain(&packet.additional_records) {
@@ -38,8 +38,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// The addresses that are known of a host, or of the one that it is an alias of, those of IPv4
-    /// first.
+    /// The known addresses of a host, or of its alias target, those of IPv4 first.
     pub(crate) fn addresses(&self, host: &str) -> BTreeSet<IpAddr> {
         let first = host.to_ascii_lowercase();
         let mut name = &first;

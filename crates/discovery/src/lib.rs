@@ -1,4 +1,4 @@
-//! Servers that a configuration does not list but says where to ask for.
+//! Servers that a configuration does not list, but for which it names a source.
 //!
 //! | pool | asked |
 //! | --- | --- |
@@ -8,9 +8,9 @@
 //! | `"etcd:HOST:PORT/PREFIX"` | the keys below the prefix |
 //! | `"elasticache+tls:.."`, `"etcd+tls:.."` | the same by TLS |
 //!
-//! A discovered pool is text like a file's (`{"servers": [...]}`), so nothing else of a
-//! configuration has to know. What was found last stays when the next question fails or finds
-//! nothing, and, with a folder, outlives the program: a source that is away takes no server away.
+//! A discovered pool is text like a file's (`{"servers": [...]}`), so the rest of a configuration
+//! does not change. The last result stays when the next query fails or finds nothing, and, with a
+//! folder, survives restarts: an unavailable source removes no server.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -47,13 +47,13 @@ use asked::Asked;
 use deadline::Deadline;
 use order::order;
 
-/// How a source is asked for what follows its name.
+/// The query of a source for the text after its name.
 type Ask = fn(&str, &Asking<'_>) -> io::Result<Answer>;
 
-/// What a question needs.
+/// The inputs of a query.
 struct Asking<'a> {
     discovery: &'a Discovery,
-    /// What the source named last.
+    /// The source's last servers.
     before: Vec<Member>,
     deadline: Deadline,
 }
@@ -74,20 +74,20 @@ fn etcd_servers(source: &str, scheme: &str, asking: &Asking<'_>) -> io::Result<A
     Ok(etcd::servers(source, scheme, access, asking.deadline)?.into())
 }
 
-/// How long a source has for its whole answer, whatever that takes.
+/// The time limit of a source's whole answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Bytes of a source's answer at the most.
+/// Maximum bytes of a source's answer.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// How long an older version of a source's answer is not taken. Of the nodes of a cluster one may
-/// lag; a source that is made anew counts from the beginning.
+/// The time for which an older version of a source's answer is refused. One node of a cluster may
+/// lag; a recreated source starts to count again.
 const OLDER_FOR: Duration = Duration::from_secs(60);
 
-/// What a source names.
+/// A source's answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Answer {
-    /// Greater for later answers; 0 where there are no versions.
+    /// Greater for later answers; 0 without versions.
     pub(crate) version: u64,
     pub(crate) members: Vec<Member>,
 }
@@ -98,16 +98,16 @@ impl From<Vec<Member>> for Answer {
     }
 }
 
-/// What a source named last.
+/// A source's last answer.
 #[derive(Debug)]
 struct Known {
     answer: Answer,
-    /// When it was named.
+    /// The time of the answer.
     at: Instant,
 }
 
 impl Known {
-    /// Whether this answer takes its place.
+    /// Returns true if this answer replaces it.
     fn gives_way(&self, answer: &Answer, now: Instant) -> bool {
         answer.version >= self.answer.version || now.duration_since(self.at) >= OLDER_FOR
     }
@@ -119,28 +119,28 @@ pub struct Discovery {
     found: Mutex<BTreeMap<String, Known>>,
     asked: Asked,
     folder: Option<PathBuf>,
-    /// Without files it is read when a source first needs it: the public issuers, and no login.
+    /// Without files, it is created when a source first needs it: the public issuers, and no login.
     access: OnceLock<Access>,
 }
 
-/// True if a file's name is a source's.
+/// Returns true if a file's name is a source's.
 #[must_use]
 pub fn is_source(name: &str) -> bool {
     SOURCES.iter().any(|(scheme, _)| name.starts_with(scheme))
 }
 
 impl Discovery {
-    /// Keeps what it finds in `folder`, too.
+    /// Also stores its results in `folder`.
     #[must_use]
     pub fn new(folder: Option<PathBuf>) -> Self {
         Self { folder, ..Self::default() }
     }
 
-    /// Uses these files for sources that want TLS or a login.
+    /// Uses these files for sources that require TLS or a login.
     ///
     /// # Errors
     ///
-    /// The file that cannot be used, and the reason.
+    /// The unusable file, and the reason.
     pub fn with_access(self, files: &AccessFiles) -> io::Result<Self> {
         if *files == AccessFiles::default() {
             return Ok(self);
@@ -156,11 +156,11 @@ impl Discovery {
         Ok(self.access.get_or_init(|| access))
     }
 
-    /// The servers that the source names now, or named last.
+    /// The source's current servers, or its last ones.
     ///
     /// # Errors
     ///
-    /// When it is no source, or it names none and never did.
+    /// If it is not a source, or has never named a server.
     pub fn servers(&self, source: &str) -> io::Result<Vec<Member>> {
         let (servers, outcome) = match self.ask(source) {
             Ok(servers) => (servers, Ok(())),
@@ -173,16 +173,15 @@ impl Discovery {
         Ok(servers)
     }
 
-    /// The servers that the source named when it was asked last, which is now for a source that was
-    /// not asked before.
+    /// The servers of the source's last query; a new source is queried now.
     fn latest(&self, source: &str) -> io::Result<Vec<Member>> {
         let is_asked = self.asked.sources.lock().contains_key(source);
         let known = if is_asked { self.known(source) } else { None };
         known.map_or_else(|| self.servers(source), Ok)
     }
 
-    /// Every address of each of these hosts as it was found last, which is now for one that was not
-    /// looked up before. Other hosts are not looked up again from now on.
+    /// Every address of each of these hosts from the last lookup; a new host is looked up now.
+    /// Other hosts are no longer looked up.
     pub fn addresses(&self, hosts: &BTreeSet<String>) -> BTreeMap<String, Addresses> {
         let mut found = self.asked.hosts.lock().clone();
         found.retain(|host, _| hosts.contains(host));
@@ -192,18 +191,18 @@ impl Discovery {
         found
     }
 
-    /// Sources that are not among these are not asked again from now on.
+    /// Stops queries of all other sources.
     pub fn retain(&self, sources: &BTreeSet<&str>) {
         self.asked.sources.lock().retain(|source, _| sources.contains(&**source));
     }
 
-    /// Asks all sources again, and looks all hosts up. Who reads a configuration in the meantime
-    /// does not wait for that.
+    /// Queries all sources and looks up all hosts again. Readers of configurations do not wait for
+    /// that.
     pub fn refresh(&self) {
         let sources: Vec<String> = self.asked.sources.lock().keys().cloned().collect();
         asked::for_each(&sources, |source| {
             let outcome = self.ask(source).map(drop).map_err(|error| error.to_string());
-            // One that is not wanted any more is forgotten.
+            // A source that is no longer needed is forgotten.
             self.asked.sources.lock().entry(source.clone()).and_modify(|known| *known = outcome);
         });
         let hosts: Vec<String> = self.asked.hosts.lock().keys().cloned().collect();
@@ -214,14 +213,14 @@ impl Discovery {
         }
     }
 
-    /// The outcome of the last question to each source. After an error its servers are those that
-    /// it named before.
+    /// The outcome of the last query of each source. After an error, its servers are the previous
+    /// ones.
     #[must_use]
     pub fn outcomes(&self) -> BTreeMap<String, Result<(), String>> {
         self.asked.sources.lock().clone()
     }
 
-    /// Asks a source. The members known then, which are kept.
+    /// Queries a source, and keeps its members. Returns the members then known.
     fn ask(&self, source: &str) -> io::Result<Vec<Member>> {
         let known =
             SOURCES.iter().find_map(|(scheme, ask)| Some((source.strip_prefix(scheme)?, ask)));
@@ -236,13 +235,14 @@ impl Discovery {
         Ok(self.keep(source, answer))
     }
 
-    /// What a source named last, before this program's start, too.
+    /// A source's last members, also from before this program's start.
     fn known(&self, source: &str) -> Option<Vec<Member>> {
         let known = self.found.lock().get(source).map(|known| known.answer.members.clone());
         known.or_else(|| self.kept(source))
     }
 
-    /// Keeps what a source named, unless it is older than what is known. The members known then.
+    /// Keeps a source's answer, unless it is older than the known one. Returns the members then
+    /// known.
     fn keep(&self, source: &str, answer: Answer) -> Vec<Member> {
         let (mut found, now) = (self.found.lock(), Instant::now());
         let known = found.get(source);
@@ -253,7 +253,7 @@ impl Discovery {
         let members = answer.members.clone();
         found.insert(source.to_owned(), Known { answer, at: now });
         if !is_known && let Some(path) = self.path(source) {
-            // Written whole or not at all. Without it, only the next start is worse off.
+            // Written whole or not at all. Without it, only the next start suffers.
             let (new, lines) = (path.with_extension("new"), members.iter().map(Member::line));
             let text = lines.collect::<Vec<_>>().join("\n");
             let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
@@ -265,7 +265,7 @@ impl Discovery {
         let text = fs::read_to_string(self.path(source)?).ok()?;
         let servers: Option<Vec<Member>> = text.lines().map(Member::of_line).collect();
         let mut servers = servers.filter(|servers| !servers.is_empty())?;
-        // Whoever wrote them may have had another order.
+        // The writer may have used another order.
         order(&mut servers);
         Some(servers)
     }
@@ -275,8 +275,8 @@ impl Discovery {
     }
 }
 
-/// The source as the name of a file, different for different sources: bytes that file names do not
-/// have everywhere are written `%3A`.
+/// The source as a file name, distinct for distinct sources: bytes that are not portable in file
+/// names are written `%3A`.
 fn file_name(source: &str) -> String {
     source.bytes().fold(String::new(), |mut name, byte| {
         if byte.is_ascii_alphanumeric() || b".-_".contains(&byte) {
@@ -289,12 +289,12 @@ fn file_name(source: &str) -> String {
     })
 }
 
-/// Files, and pools that are discovered.
+/// Files, and discovered pools.
 #[derive(Debug)]
 pub struct Discovered<'a, F> {
-    /// For names that are no source's.
+    /// For names that are not sources.
     pub files: F,
-    /// For those that are.
+    /// For names of sources.
     pub discovery: &'a Discovery,
 }
 
@@ -304,7 +304,7 @@ impl<F: Sources> Sources for Discovered<'_, F> {
             return self.files.read(name);
         }
         let members = self.discovery.latest(name)?;
-        // Nothing that JSON would have to escape gets into a member.
+        // No member contains a character that JSON would escape.
         let list = |texts: Vec<String>| {
             texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
         };
@@ -323,7 +323,7 @@ impl<F: Sources> Sources for Discovered<'_, F> {
 mod tests {
     use super::*;
 
-    /// Those that `holdall check` and `holdall explain` know without asking them.
+    /// The sources known to `holdall check` and `holdall explain`, which do not query them.
     #[test]
     fn the_sources_are_those_that_are_known_offline() {
         let known = routeconf::cli::DISCOVERED.map(|(scheme, _)| scheme);
@@ -344,7 +344,7 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// What a hash needs of them.
+    /// The values for a hash.
     #[test]
     fn a_discovered_pool_has_the_names_of_its_servers() {
         let discovery = Discovery::default();

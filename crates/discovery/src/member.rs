@@ -1,14 +1,14 @@
-//! One server, as a source names it.
+//! One server named by a source.
 
 use std::net::SocketAddr;
 
-/// A server: where it is, and perhaps the name that its certificate has. No part has a character
+/// A server: its address, and the name in its certificate, if any. No part contains a character
 /// that JSON would escape, or a space.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Member {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Its name, where `host` is its address.
+    /// Its name, if `host` is its address.
     pub name: Option<String>,
 }
 
@@ -19,7 +19,8 @@ impl From<SocketAddr> for Member {
 }
 
 impl Member {
-    /// At a host (a name or an address, IPv6 without brackets); `None` if that is none.
+    /// A member at a host (a name or an address, IPv6 without brackets); `None` if the host is
+    /// invalid.
     pub(crate) fn at(host: &str, port: u16) -> Option<Self> {
         Self::is_plain(host).then(|| Self { host: host.to_owned(), port, name: None })
     }
@@ -39,7 +40,7 @@ impl Member {
         Self { name, ..self }
     }
 
-    /// Whether it can be a part of a member.
+    /// Returns true if it can be a part of a member.
     pub(crate) fn is_plain(host: &str) -> bool {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_:".contains(c);
         !host.is_empty() && host.chars().all(is_plain)
@@ -50,14 +51,14 @@ impl Member {
         &self.host
     }
 
-    /// As configurations write it.
+    /// The form in configurations.
     #[must_use]
     pub fn server(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// The name by which weights and hashes know it, if it has one, and its port.
+    /// The name and port, by which weights and hashes know it, if it has a name.
     pub(crate) fn tag(&self) -> String {
         self.name.as_ref().map_or_else(|| self.server(), |name| format!("{name}:{}", self.port))
     }

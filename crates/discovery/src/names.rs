@@ -1,7 +1,7 @@
 //! Every address of a name: `/etc/hosts`, and the resolvers of `/etc/resolv.conf`.
 //!
-//! The C library is not asked (decision 152): musl's `getaddrinfo` gives 48 addresses of a name
-//! that has more, others at each question, and does not say so.
+//! It does not use the C library (decision 152): musl's `getaddrinfo` returns 48 addresses of a
+//! name with more, different ones each time, without an error.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,13 +14,13 @@ use crate::deadline::Deadline;
 use crate::hosts::Hosts;
 use crate::resolver;
 
-/// Resolvers that are asked at the most, as in resolv.conf(5).
+/// Maximum number of resolvers, as in resolv.conf(5).
 const RESOLVERS_MAX: usize = 3;
 
-/// The greatest `ndots`, as in resolv.conf(5).
+/// The maximum of `ndots`, as in resolv.conf(5).
 const DOTS_MAX: usize = 15;
 
-/// How this machine looks names up.
+/// This machine's configuration for name lookups.
 #[derive(Debug)]
 pub(crate) struct System {
     /// The text of `/etc/hosts`.
@@ -33,11 +33,11 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// Reads the files. One that is missing is empty.
+    /// Reads the files. A missing one counts as empty.
     ///
     /// # Errors
     ///
-    /// The file that cannot be read, and the reason.
+    /// The unreadable file, and the reason.
     pub(crate) fn read() -> io::Result<Self> {
         let text = |path: &str| match fs::read_to_string(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -48,8 +48,8 @@ impl System {
         Ok(Self::of(text("/etc/hosts")?, &text("/etc/resolv.conf")?))
     }
 
-    /// By the texts of `/etc/hosts` and `/etc/resolv.conf`. Without a resolver there, it is the one
-    /// of this host.
+    /// From the texts of `/etc/hosts` and `/etc/resolv.conf`. Without a resolver there, it uses
+    /// this host's.
     fn of(hosts: String, resolv_conf: &str) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 53));
         let mut system = Self { hosts, resolvers: Vec::new(), search: Vec::new(), dots: 1 };
@@ -61,7 +61,7 @@ impl System {
                     let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
                     system.resolvers.extend(address.map(|address| SocketAddr::new(address, 53)));
                 }
-                // The last line counts.
+                // The last line wins.
                 Some("search" | "domain") => system.search = words.map(str::to_owned).collect(),
                 Some("options") => {
                     let mut dots =
@@ -78,12 +78,12 @@ impl System {
         system
     }
 
-    /// Every address of a host: its own if it is one, else those of `/etc/hosts`, else those that a
-    /// resolver names.
+    /// Every address of a host: the host itself if it is an address, else those of `/etc/hosts`,
+    /// else those from a resolver.
     ///
     /// # Errors
     ///
-    /// When it has none, and when it is not known whether all are known.
+    /// If it has none, or if the known ones may be incomplete.
     pub(crate) fn addresses(&self, host: &str, deadline: Deadline) -> io::Result<BTreeSet<IpAddr>> {
         if let Ok(address) = host.parse() {
             return Ok(BTreeSet::from([address]));
@@ -111,7 +111,7 @@ impl System {
         self.hosts.lines().filter_map(line).collect()
     }
 
-    /// The addresses of the first of the names for which the host may stand that has any.
+    /// The addresses of the first candidate name of the host that has any.
     fn searched(
         &self,
         host: &str,
@@ -123,7 +123,7 @@ impl System {
                 match ask(&name, kind) {
                     Ok(reply) => hosts.learn(&reply)?,
                     Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    // What it knows of one kind only would be a part.
+                    // The addresses of only one kind would be incomplete.
                     Err(error) => return Err(error),
                 }
             }
@@ -135,7 +135,7 @@ impl System {
         Err(io::Error::new(ErrorKind::NotFound, format!("{host} has no address")))
     }
 
-    /// The names for which a host may stand, in the order of resolv.conf(5).
+    /// The candidate names of a host, in the order of resolv.conf(5).
     fn candidates(&self, host: &str) -> Vec<String> {
         if let Some(whole) = host.strip_suffix('.') {
             return vec![whole.to_owned()];
@@ -153,7 +153,7 @@ impl System {
 ///
 /// # Errors
 ///
-/// As of [`System::addresses`]; and when there is no port.
+/// As of [`System::addresses`]; and if there is no port.
 pub(crate) fn of_endpoint(endpoint: &str, deadline: Deadline) -> io::Result<Vec<SocketAddr>> {
     let parts = endpoint.rsplit_once(':').and_then(|(host, port)| {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -178,12 +178,13 @@ mod tests {
 
     use super::*;
 
-    /// The host's addresses, more than fit in a datagram and than musl's `getaddrinfo` returns.
+    /// The number of the host's addresses, more than fit in a datagram and than musl's
+    /// `getaddrinfo` returns.
     const ADDRESSES: u8 = 60;
 
-    /// The reply to a question, by its name: the addresses of `many` come in another order each
-    /// time, `part` has an answer to one of two questions, `cut` never has a whole one, `found` has
-    /// a domain behind it.
+    /// The reply to a query, by its name: the addresses of `many` come in another order each time,
+    /// `part` has an answer to one of two queries, `cut` never has a whole one, `found` needs a
+    /// domain.
     fn reply(asked: &[u8], is_udp: bool, turn: usize) -> Vec<u8> {
         let asked = Packet::parse(asked).unwrap();
         let (name, kind) = (asked.questions[0].qname.to_string(), asked.questions[0].qtype);
@@ -209,7 +210,7 @@ mod tests {
         reply.build_bytes_vec().unwrap()
     }
 
-    /// A resolver that answers by UDP and TCP, and looks names up there, with a domain to search.
+    /// A system that uses a resolver by UDP and TCP, with a search domain.
     fn system() -> System {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = tcp.local_addr().unwrap();
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(found("LISTED"), [v4, v6]);
         assert_eq!(found("other"), [v4]);
         assert_eq!(found("::2"), [v6]);
-        // It has an address of IPv6 only, in the domain that is searched.
+        // It has only an IPv6 address, in the search domain.
         assert_eq!(found("found"), [IpAddr::from(Ipv6Addr::LOCALHOST)]);
     }
 

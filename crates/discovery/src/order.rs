@@ -1,13 +1,12 @@
-//! The order of a source's members, upon which the places of keys depend.
+//! The order of a source's members, which determines the places of keys.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use crate::Member;
 
-/// Brings members into their order, each once. Whatever the order of an answer, keys stay where
-/// they are; and where a server is replaced by one of the same name, the others stay in their
-/// places.
+/// Sorts members and removes duplicates. Whatever the order of an answer, keys stay in place; and
+/// if a server is replaced by one of the same name, the others keep their places.
 pub(crate) fn order(members: &mut Vec<Member>) {
     let has_names = members.iter().all(|member| member.name.is_some());
     members.sort_by(|one, other| {
@@ -28,8 +27,8 @@ fn name_of(member: &Member) -> &str {
     member.name.as_deref().unwrap_or_default()
 }
 
-/// Compares as text, but runs of digits as numbers: `cache-10` comes behind `cache-9`, so that a
-/// server that joins with the next number is the last one, and takes no other's place.
+/// Compares as text, but runs of digits as numbers: `cache-10` follows `cache-9`, so that a server
+/// that joins with the next number is the last one, and takes no other's place.
 fn by_numbers(one: &str, other: &str) -> Ordering {
     let (mut left, mut right) = (one.as_bytes(), other.as_bytes());
     while let ([first, left_rest @ ..], [second, right_rest @ ..]) = (left, right) {
@@ -37,7 +36,7 @@ fn by_numbers(one: &str, other: &str) -> Ordering {
             let (left_number, right_number);
             (left_number, left) = number(left);
             (right_number, right) = number(right);
-            // Without leading zeros the longer one is the greater, however long they are.
+            // Without leading zeros, the longer one is greater, whatever its length.
             let by_len = left_number.len().cmp(&right_number.len());
             let ordering = by_len.then_with(|| left_number.cmp(right_number));
             if ordering.is_ne() {
@@ -49,11 +48,11 @@ fn by_numbers(one: &str, other: &str) -> Ordering {
             return first.cmp(second);
         }
     }
-    // What differs in leading zeros alone is not the same.
+    // Names that differ only in leading zeros are not equal.
     left.len().cmp(&right.len()).then_with(|| one.cmp(other))
 }
 
-/// The digits at the beginning without leading zeros, and what follows them.
+/// The leading digits without leading zeros, and the rest.
 fn number(text: &[u8]) -> (&[u8], &[u8]) {
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);

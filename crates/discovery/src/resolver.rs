@@ -1,4 +1,4 @@
-//! Questions to DNS resolvers, each of which is answered whole or not at all.
+//! Queries to DNS resolvers, each of which is answered completely or not at all.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -10,11 +10,11 @@ use simple_dns::{
 
 use crate::deadline::{Deadline, Timed};
 
-/// How long one datagram is waited for before the question is sent again.
+/// The wait for one datagram before the query is sent again.
 const RESEND_AFTER: Duration = Duration::from_millis(500);
 
-/// Asks the resolvers in turn until one answers. Each has an equal part of the time that is left,
-/// so that one that is away does not use up the time of the others.
+/// Queries the resolvers in turn until one answers. Each has an equal part of the remaining time,
+/// so that an unavailable one does not use up the others' time.
 pub(crate) fn of_any<T>(
     resolvers: &[SocketAddr],
     deadline: Deadline,
@@ -30,11 +30,11 @@ pub(crate) fn of_any<T>(
     Err(failed)
 }
 
-/// Asks one question by UDP, and by TCP when the reply is too long for that.
+/// Sends one query by UDP, and by TCP if the reply is too long for that.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] when there is no such name; and when there is no whole reply in time.
+/// [`ErrorKind::NotFound`] if the name does not exist; or if there is no complete reply in time.
 pub(crate) fn ask(
     name: &str,
     kind: TYPE,
@@ -44,7 +44,7 @@ pub(crate) fn ask(
     let of_name = |error: io::Error| {
         io::Error::new(error.kind(), format!("{name}: the resolver {resolver}: {error}"))
     };
-    // Chosen by the kernel for the socket, as the port is: what an attacker must guess.
+    // The kernel chose it for the socket, like the port: an attacker must guess both.
     let id = request_id();
     let asked = question(name, kind, id).map_err(|error| {
         io::Error::new(ErrorKind::InvalidInput, format!("{name:?} is no name: {error:?}"))
@@ -67,14 +67,14 @@ fn question(name: &str, kind: TYPE, id: u16) -> Result<Vec<u8>, SimpleDnsError> 
     packet.build_bytes_vec()
 }
 
-/// A reply to the question that was asked.
+/// A reply to the query.
 enum Reply {
     Whole(Vec<u8>),
-    /// It is a part: there is more than fits.
+    /// It is incomplete, because the rest does not fit.
     Cut,
 }
 
-/// Understands the bytes; `None` if they are no reply to the question of this number.
+/// Parses the bytes; `None` if they are not a reply to the query of this number.
 fn reply(bytes: &[u8], id: u16) -> Option<io::Result<Reply>> {
     let packet = Packet::parse(bytes).ok().filter(|packet| packet.id() == id)?;
     Some(match packet.rcode() {
@@ -104,7 +104,7 @@ fn ask_by_udp(
             let len = match socket.recv(&mut buffer) {
                 Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // A signal's handler ran; with a time-out the call does not go on by itself.
+                // A signal's handler ran; with a time-out, the call is not resumed automatically.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
@@ -131,7 +131,7 @@ fn ask_by_tcp(
     reply(&bytes, id).unwrap_or_else(|| Err(io::Error::other("it answers another question")))
 }
 
-/// A number that nobody can guess.
+/// An unpredictable number.
 fn request_id() -> u16 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     (RandomState::new().build_hasher().finish() & 0xffff) as u16
