@@ -1,24 +1,24 @@
-//! The invalidators' configuration: one for each region that has a database.
+//! The invalidators' configuration: one for each region with a database.
 
 use toml::{Table, Value};
 
 use crate::topology::{Database, DatabaseKind, Region, Templates, Topology};
 
-/// The port on which an invalidator tells its numbers.
+/// The port of an invalidator's metrics.
 pub(crate) const STATUS_PORT: u16 = 5180;
 
-/// The settings that depend upon the kind of host.
+/// The settings that depend on the kind of host.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'p> {
-    /// The file with the password of the database.
+    /// The file with the database's password.
     pub password_file: &'p str,
     /// The folder of the checkpoint.
     pub folder: &'p str,
-    /// The address that tells the numbers: `host:port`.
+    /// The address of the metrics: `host:port`.
     pub status: &'p str,
 }
 
-/// The configuration of `region`'s invalidator. `routers` gives the `host:port` of a cluster's
+/// The configuration of `region`'s invalidator. `routers` returns the `host:port` of a cluster's
 /// routers.
 #[must_use]
 pub fn invalidator(

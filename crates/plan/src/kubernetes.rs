@@ -1,8 +1,8 @@
-//! Manifests for Kubernetes: a file for each region, and one by which kustomize finds them.
+//! Manifests for Kubernetes: a file for each region, and one that lists them for kustomize.
 //!
-//! Servers are StatefulSets, because a key's server must keep its name; routers are Deployments
-//! behind a Service; the invalidator is a StatefulSet of one pod, whose checkpoint lies on a
-//! volume. Nothing is more than the core kinds of the API.
+//! Servers are StatefulSets, because a key's server must keep its name. Routers are Deployments
+//! behind a Service. The invalidator is a StatefulSet of one pod, whose checkpoint is on a volume.
+//! The manifests use only the core kinds of the API.
 
 mod policies;
 
@@ -18,17 +18,17 @@ use crate::routes::{prefix, routes};
 use crate::topology::{Cluster, Database, Hosts, KUSTOMIZATION, Region, Topology};
 use policies::{autoscaler, disruption_budget, servers_network};
 
-/// Pods of a cluster's router, where the topology says nothing.
+/// The default number of a cluster's router pods.
 const ROUTERS: u32 = 2;
 
-/// MiB of a router's pod.
+/// Memory of a router's pod, in MiB.
 const ROUTER_MB: u32 = 256;
 
-/// MiB of it that clients may make the router hold. The rest is for the program, the values that
-/// servers are sending, and what the kernel keeps for connections.
+/// The part of it for clients, in MiB. The rest is for the program, values in transit from servers,
+/// and the kernel's connection buffers.
 const ROUTER_CLIENTS_MB: u32 = ROUTER_MB / 2;
 
-/// MiB of a server's pod beyond `-m`: 3 percent, and what the program needs.
+/// Memory of a server's pod, in MiB, for `-m`: 3 percent more, and the needs of the program.
 const fn pod_mb(memory_mb: u32) -> u32 {
     memory_mb + memory_mb.div_ceil(33) + 64
 }
@@ -37,8 +37,8 @@ const fn pod_mb(memory_mb: u32) -> u32 {
 ///
 /// # Errors
 ///
-/// When the topology gives addresses in place of a number of pods, or `routers_max` is less than
-/// that of a router.
+/// If the topology has addresses instead of a number of pods, or `routers_max` is less than that of
+/// a router.
 pub fn kubernetes(topology: &Topology) -> Result<Files, PlanError> {
     let mut files = Files::new();
     for region in &topology.regions {
@@ -75,7 +75,7 @@ fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, PlanErr
             cluster.routers.as_ref().map_or(Ok(ROUTERS), |hosts| count(hosts, &cluster.name))?;
         let mut deployment = router(topology, (&name, &routes_name), &prefix(region, cluster));
         match topology.kubernetes.routers_max {
-            // The autoscaler's number: each `kubectl apply` would set it back.
+            // The autoscaler sets the number; each `kubectl apply` would reset it.
             Some(most) if most < pods => {
                 return Err(PlanError::RoutersMax { cluster: cluster.name.clone(), pods, most });
             }
@@ -120,7 +120,7 @@ fn router_name(topology: &Topology, region: &Region, cluster: &Cluster) -> Strin
     named(topology, region, &format!("{}-router", cluster.name))
 }
 
-/// The servers of a group, by the names that their headless Service gives them.
+/// The servers of a group, by their names in the headless Service.
 fn addresses(topology: &Topology, region: &Region, group: &str) -> Vec<String> {
     let found = region.servers().find(|(name, _)| name == group);
     let pods = found.map_or(0, |(_, hosts)| hosts.len());
@@ -156,33 +156,33 @@ fn config_map(topology: &Topology, name: &str, file: &str, text: &str) -> Value 
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(topology, name), "data": data })
 }
 
-/// Where servers and routers answer metrics and health.
+/// The port for metrics and health of servers and routers.
 const METRICS_PORT: u16 = 9150;
 
-/// Seconds for which servers and routers go on serving while clients learn that they end.
+/// Seconds for which servers and routers keep serving while clients learn of their end.
 const DRAIN_SECS: u32 = 10;
 
 /// Seconds until a pod that does not end is killed.
 const GRACE_SECS: u32 = 30;
 
-/// Thousandths of a processor that a thread is sure of.
+/// Guaranteed processor time of a thread, in thousandths.
 const THREAD_CPU: u32 = 250;
 
-/// Flags of servers and routers for the probes, and for an end without a failed request.
+/// Flags of servers and routers for the probes, and for an end without failed requests.
 fn operated() -> [String; 2] {
     [format!("--metrics=0.0.0.0:{METRICS_PORT}"), format!("--drain={DRAIN_SECS}")]
 }
 
-/// What a container runs.
+/// The program in a container.
 struct Program<'a> {
     arguments: &'a [String],
-    /// Its ports, by name. The last one answers metrics and health.
+    /// Its ports, by name. The last one serves metrics and health.
     ports: &'a [(&'static str, u16)],
     memory_mb: u32,
     threads: u32,
 }
 
-/// A container that may do nothing but serve: no root, no capability, nothing to write to but its
+/// A container that may only serve: no root, no capability, and no writable files except its
 /// volumes.
 fn container(topology: &Topology, program: &Program<'_>) -> Value {
     let memory = format!("{}Mi", program.memory_mb);
@@ -245,7 +245,7 @@ fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
     );
     let mut pod = json!({ "terminationGracePeriodSeconds": GRACE_SECS });
     if let Some(folder) = cache.memory_file.as_deref().and_then(Path::parent) {
-        // Memory of the pod, as it would be without: it outlives the container, not the pod.
+        // Memory of the pod, as without a volume: it survives the container, but not the pod.
         let size = format!("{}Mi", pod_mb(cache.memory_mb));
         let memory = json!({ "medium": "Memory", "sizeLimit": size });
         container["volumeMounts"] = json!([{ "name": "items", "mountPath": folder }]);
@@ -268,7 +268,7 @@ fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
     })
 }
 
-/// Pods of one name stand on several machines: two on one would be lost together.
+/// Spreads pods of one name over machines: two on one would be lost together.
 fn spread(name: &str) -> Value {
     json!([{
         "maxSkew": 1,
@@ -286,7 +286,7 @@ fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str) -> Va
         "--listen-addresses=0.0.0.0".to_owned(),
         format!("--port={}", router.port),
         format!("--num-proxies={}", router.threads),
-        // Above the pod's limit the kernel would end the router before it closes a client.
+        // Beyond the pod's limit, the kernel would end the router before it closes a client.
         format!("--client-memory-max={}", u64::from(ROUTER_CLIENTS_MB) << 20),
         format!("--route-prefix={prefix}"),
         "--async-dir=/var/lib/holdall".to_owned(),

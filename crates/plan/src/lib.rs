@@ -1,13 +1,13 @@
-//! From one topology file to the files that every host needs.
+//! Makes the files for every host from one topology file.
 //!
 //! ```text
 //!     topology.toml -> Topology (checked) -> systemd    -> hosts/<address>/...
 //!                                         \ kubernetes -> <region>.yaml, kustomization.yaml
 //! ```
 //!
-//! A topology says what *Scaling Memcache at Facebook* calls regions, frontend clusters, gutter
-//! servers and regional pools (sections 3.3, 4 and 5). Both forms share what does not depend upon
-//! the kind of host: the routers' configuration and the invalidators'.
+//! A topology describes regions, frontend clusters, gutter servers and regional pools in the sense
+//! of *Scaling Memcache at Facebook* (sections 3.3, 4 and 5). Both forms share the parts that do
+//! not depend on the kind of host: the routers' configuration and the invalidators'.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -31,7 +31,7 @@ pub use topology::{
 /// The topology has hosts of the other kind.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PlanError {
-    /// A number of pods stands where systemd needs addresses.
+    /// The topology has a number of pods, but systemd needs addresses.
     #[error(
         "{group}: {count} pods are for Kubernetes; systemd needs addresses: servers = [\"10.0.0.1\", ..]"
     )]
@@ -41,18 +41,18 @@ pub enum PlanError {
         /// The number of pods.
         count: u32,
     },
-    /// Addresses stand where Kubernetes needs a number of pods.
+    /// The topology has addresses, but Kubernetes needs a number of pods.
     #[error("{group}: addresses are for systemd; Kubernetes needs a number of pods: servers = 3")]
     Addresses {
         /// The group of servers, or the cluster of routers.
         group: String,
     },
-    /// `kubernetes.routers_max` is less than the pods that a router has.
+    /// `kubernetes.routers_max` is less than the router's number of pods.
     #[error("{cluster}: {pods} routers are more than kubernetes.routers_max = {most}")]
     RoutersMax {
         /// The cluster of the routers.
         cluster: String,
-        /// Its pods at the least.
+        /// Its minimum number of pods.
         pods: u32,
         /// The setting.
         most: u32,
@@ -68,5 +68,5 @@ impl From<serde_saphyr::ser::Error> for PlanError {
     }
 }
 
-/// Files to be written: paths below the folder of the output, and contents, in order.
+/// Files to write: paths below the folder of the output, and contents, in order.
 pub type Files = std::collections::BTreeMap<String, String>;

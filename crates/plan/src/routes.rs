@@ -1,16 +1,16 @@
 //! The routers' configuration, in mcrouter's language: one for each region.
 //!
 //! A key without a routing prefix goes to its router's own cluster (`--route-prefix`);
-//! `/region/*/key`, as invalidators write it, to all of the region. A failed server's keys go to
-//! the gutter, with a short life; keys of regional prefixes to the regional pool, whichever cluster
-//! asks. A cold cluster is filled from a warm one of the same region, with leases: nothing old can
-//! be copied, however late a delete is.
+//! `/region/*/key`, the form of invalidators, goes to the whole region. A failed server's keys go
+//! to the gutter, with a short lifetime. Keys with regional prefixes go to the regional pool from
+//! every cluster. A cold cluster is filled from a warm one of the same region, with leases, so no
+//! old value can be copied, however late a delete is.
 
 use serde_json::{Map, Value, json};
 
 use crate::topology::{Cluster, Region, Topology};
 
-/// The configuration of `region`'s routers. `addresses` gives the servers of a group (a cluster,
+/// The configuration of `region`'s routers. `addresses` returns the servers of a group (a cluster,
 /// `<cluster>-gutter`, `regional`).
 #[must_use]
 pub fn routes(

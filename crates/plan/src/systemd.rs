@@ -13,7 +13,7 @@ use crate::topology::{Cluster, Hosts, Region, Topology};
 ///
 /// # Errors
 ///
-/// When the topology gives a number of pods in place of addresses.
+/// If the topology has a number of pods instead of addresses.
 pub fn systemd(topology: &Topology) -> Result<Files, PlanError> {
     let mut files = Files::new();
     for region in &topology.regions {
@@ -120,7 +120,7 @@ fn writable(folder: &Path) -> String {
             "RuntimeDirectory={}\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n",
             name.display()
         ),
-        // What is below /dev can be written to as it is.
+        // Folders below /dev are already writable.
         _ if folder.starts_with("/dev") => String::new(),
         _ => format!("ReadWritePaths={}\n", folder.display()),
     }
@@ -147,9 +147,9 @@ fn invalidate_unit(topology: &Topology, region: &Region) -> String {
     unit(&what, start, "StateDirectory=holdall\n", STATUS_PORT)
 }
 
-/// A unit that may do no more than it must, for a program that listens at `port`.
+/// A unit with minimal rights, for a program that listens at `port`.
 fn unit(what: &str, start: &str, extra: &str, port: u16) -> String {
-    // Ports of the system take a capability, which means something to the host's users alone.
+    // System ports need a capability, which is valid only for the host's users.
     let (capability, has_own_users) =
         if port < 1024 { ("CAP_NET_BIND_SERVICE", false) } else { ("", true) };
     format!(
@@ -179,7 +179,7 @@ fn unit(what: &str, start: &str, extra: &str, port: u16) -> String {
     )
 }
 
-/// As in `packaging/systemd`, with which a test compares it.
+/// The same as in `packaging/systemd`; a test compares them.
 const CONFINED: &str = "\
 DevicePolicy=closed
 LockPersonality=true

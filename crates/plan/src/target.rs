@@ -1,4 +1,4 @@
-//! The members to ask: addresses from the command line, from a topology file, and from discovery.
+//! The members to query: addresses from the command line, from a topology file, and from discovery.
 
 use std::path::Path;
 
@@ -16,26 +16,26 @@ const PORT: u16 = 11211;
 pub struct Target {
     /// `HOST:PORT` or `unix:PATH`.
     pub address: String,
-    /// Its place in the topology, as `region/cluster`; empty if nobody says.
+    /// Its place in the topology, as `region/cluster`; empty if unknown.
     pub group: String,
 }
 
-/// The reason why it is not known whom to ask.
+/// The reason why the members are unknown.
 #[derive(Debug, Error)]
 pub enum TargetsError {
-    /// The topology is wrong, or cannot be read.
+    /// The topology is invalid or unreadable.
     #[error(transparent)]
     Topology(#[from] TopologyError),
     /// A cluster of the topology has no addresses.
     #[error("{0} has a number of pods and no addresses: name the pods' addresses instead")]
     Pods(String),
-    /// A source of discovery names nobody.
+    /// A source of discovery names no member.
     #[error("{0:#}")]
     Discovery(anyhow::Error),
 }
 
 impl TargetsError {
-    /// The exit status of a command that ends for it, by docs/exit-status.md.
+    /// The exit status for this error, by docs/exit-status.md.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {
@@ -45,11 +45,11 @@ impl TargetsError {
     }
 }
 
-/// The members that the words and the topology name, each once.
+/// The members in the words and the topology, each once.
 ///
 /// # Errors
 ///
-/// When a source of discovery names none, or the topology cannot be read or has no addresses.
+/// If a source of discovery names none, or the topology is unreadable or has no addresses.
 pub fn targets(words: &[String], topology: Option<&Path>) -> Result<Vec<Target>, TargetsError> {
     let mut targets = Vec::new();
     for word in words {
@@ -94,10 +94,10 @@ fn target(address: &str, group: &str) -> Target {
     Target { address: with_port(address, PORT), group: group.to_owned() }
 }
 
-/// The address with a port; one that has a port, or is a path, is left as it is.
+/// The address with a port; addresses with a port and paths stay unchanged.
 fn with_port(address: &str, port: u16) -> String {
     let has_port = match address.rsplit_once(':') {
-        // The last colon of an IPv6 address without brackets begins no port.
+        // The last colon of an IPv6 address without brackets does not start a port.
         Some((host, port)) => {
             port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
         }

@@ -1,4 +1,4 @@
-//! The topology file: what there is to be, and where.
+//! The topology file: the parts of a deployment and their hosts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -279,7 +279,7 @@ impl Hosts {
     }
 }
 
-/// The reason why a file is no topology: it cannot be read, is not of the form, or contradicts
+/// The reason why a file is not a topology: it is unreadable, has another form, or contradicts
 /// itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {why}", path.display())]
@@ -295,7 +295,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// When it cannot be read, is not of the form, or contradicts itself.
+    /// If it is unreadable, has another form, or contradicts itself.
     pub fn read(path: &Path) -> Result<Self, TopologyError> {
         let text = fs::read_to_string(path).map_err(|error| refused(path, &error.to_string()))?;
         Self::parse(path, &text)
@@ -305,7 +305,7 @@ impl Topology {
     ///
     /// # Errors
     ///
-    /// When it is not of the form, or contradicts itself.
+    /// If it has another form, or contradicts itself.
     pub fn parse(path: &Path, text: &str) -> Result<Self, TopologyError> {
         let topology: Self =
             toml::from_str(text).map_err(|error| refused(path, &error.to_string()))?;
@@ -407,8 +407,8 @@ impl Region {
     }
 }
 
-/// Names become parts of routing prefixes, of unit files and of DNS names: the last are the
-/// narrowest.
+/// Names become parts of routing prefixes, of unit files and of DNS names, which are the most
+/// restrictive.
 fn bad_label(what: &str, name: &str) -> Option<String> {
     let is_good = !name.is_empty()
         && name.len() <= 30

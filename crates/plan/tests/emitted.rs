@@ -1,4 +1,4 @@
-//! Emitted files are read by the programs that they are for.
+//! The emitted files are read by the programs for which they are made.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -36,7 +36,7 @@ fn assert_routes(text: &str, own_prefix: &str) {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// The invalidator takes it, too: its own reader judges the text.
+/// The invalidator accepts it, too: its own reader checks the text.
 fn assert_invalidates(text: &str) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("invalidate.toml");
@@ -60,7 +60,7 @@ fn start_line<'f>(files: &'f Files, name: &str) -> &'f str {
     unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/holdall ")).unwrap()
 }
 
-/// Each unit may do as little as those of the packages, and reports as they do.
+/// Each unit has the same few rights as those of the packages, and reports like them.
 #[test]
 fn units_are_as_confined_as_those_of_the_packages() {
     let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/holdall.service");
@@ -103,7 +103,7 @@ fn hosts_get_units_and_configurations_that_their_programs_take() {
     assert!(line.contains("-l 10.1.1.1 ") && line.contains(" -e /dev/shm/holdall"), "{line}");
     let line = start_line(&files, "10.1.2.20/etc/systemd/system/holdall-route.service");
     assert!(line.contains("--route-prefix /east/b/"), "{line}");
-    // A region without routers of its own has one on each server's host.
+    // A region without a list of routers has one on each server's host.
     assert!(files.contains_key("10.2.1.2/etc/holdall/routes.json"));
     let routes: Vec<_> = files.iter().filter(|(name, _)| name.ends_with("routes.json")).collect();
     assert_eq!(routes.len(), 4);
@@ -210,7 +210,7 @@ fn of_kind<'m>(manifests: &'m [Value], kind: &str) -> Vec<&'m Value> {
     manifests.iter().filter(|manifest| manifest["kind"] == kind).collect()
 }
 
-/// Clients that do not read are closed before the kernel ends the router for what it holds.
+/// Clients that do not read are closed before the kernel ends the router for its memory.
 #[test]
 fn a_router_holds_less_than_its_pod_may() {
     let made = manifests(PODS);
@@ -281,10 +281,10 @@ fn a_memory_file_lies_in_memory_that_outlives_the_container() {
         let volume = &pod["volumes"][0];
         assert_eq!(volume["name"], container["volumeMounts"][0]["name"]);
         assert_eq!(volume["emptyDir"]["medium"], "Memory");
-        // What the file may take counts against the limit of the pod.
+        // The file's maximum size counts against the limit of the pod.
         assert_eq!(volume["emptyDir"]["sizeLimit"], container["resources"]["limits"]["memory"]);
     }
-    // Without one nothing is mounted.
+    // Without one, nothing is mounted.
     for set in of_kind(&manifests(PODS), "StatefulSet").iter().take(4) {
         assert!(set["spec"]["template"]["spec"].get("volumes").is_none(), "{set}");
     }
@@ -302,14 +302,14 @@ fn routers_are_added_by_the_time_of_processors_that_they_use() {
         assert_eq!(spec["scaleTargetRef"]["name"], router["metadata"]["name"]);
         assert_eq!((&spec["minReplicas"], &spec["maxReplicas"]), (&least.into(), &9.into()));
         assert_eq!(spec["metrics"][0]["resource"]["target"]["averageValue"], "2800m");
-        // Two would set the number.
+        // Otherwise two would set the number.
         assert!(router["spec"].get("replicas").is_none());
     }
     let refused = kubernetes(&topology(&text.replace("= 9", "= 3"))).unwrap_err().to_string();
     assert_eq!(refused, "b: 4 routers are more than kubernetes.routers_max = 3");
 }
 
-/// The base of the packages is what `plan` makes of the topology beside it.
+/// The base of the packages is the output of `plan` for the topology next to it.
 #[test]
 fn the_packaged_base_is_what_plan_makes() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/kubernetes"));

@@ -65,7 +65,7 @@ pub(super) fn main(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Asks all members at once, so that their answers are of one time.
+/// Queries all members at once, so that their answers are from the same time.
 fn asked(targets: &[Target], arguments: &Arguments) -> Tier {
     let mut tier = Tier::default();
     thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn ask(target: &Target, arguments: &Arguments) -> Result<Member, Error> {
     Ok(Member { address: target.address.clone(), before, now })
 }
 
-/// The error without the address, which stands beside it.
+/// The error without the address, which is printed next to it.
 fn why(target: &Target, error: &Error) -> String {
     let text = error.to_string();
     let own = format!("{}: ", target.address);

@@ -70,7 +70,7 @@ Examples:
 
 docs/deployment.md has the topology file, docs/sizing.md the file of the load.";
 
-/// The file is wrong.
+/// The exit status for an invalid file.
 const EXIT_TOPOLOGY: u8 = 2;
 
 /// The command line, for manual pages and completions.
@@ -105,14 +105,14 @@ fn emitted(arguments: &EmitArguments) -> ExitCode {
     }
 }
 
-/// Says why on stderr.
+/// Prints the reason on stderr.
 fn refused(why: &dyn std::fmt::Display, status: u8) -> ExitCode {
-    // Nobody is left to tell when the stream is closed.
+    // If the stream is closed, the message cannot be delivered.
     let _ = writeln!(io::stderr(), "holdall plan: {why}");
     ExitCode::from(status)
 }
 
-/// The files could not be made.
+/// The reason why the files could not be made.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -133,9 +133,10 @@ fn made(arguments: &EmitArguments) -> Result<Files, Failure> {
 fn put(files: &Files, folder: Option<&Path>, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let Some(folder) = folder else {
-        // One YAML stream may be all of it; elsewhere the name says where a file begins.
+        // A single YAML stream may be the whole output; otherwise a name marks the start of each
+        // file.
         let is_stream = files.keys().all(|name| name.ends_with(".yaml"));
-        // kubectl takes resources alone.
+        // kubectl accepts only resources.
         for (name, text) in files.iter().filter(|(name, _)| *name != KUSTOMIZATION) {
             if !is_stream {
                 writeln!(out, "# {name}")?;

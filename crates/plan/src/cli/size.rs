@@ -47,7 +47,7 @@ Examples:
 docs/sizing.md says what each number means. Exit status: 0; 1 when a file cannot be written; 2
 when the load is wrong; 64 for a wrong command line.";
 
-/// The answer could not be given.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(transparent)]
@@ -68,12 +68,12 @@ pub(super) fn main(arguments: &Arguments) -> ExitCode {
     };
     match answer {
         Ok(text) => match io::stdout().lock().write_all(text.as_bytes()) {
-            // A reader that has seen enough is no failure.
+            // A reader that closes early is not a failure.
             Ok(()) => ExitCode::SUCCESS,
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Err(error) => refused(&error, 1),
         },
-        // An output that is the input; the system's own refusals are of other kinds.
+        // An output that is the input; the system's own errors are of other kinds.
         Err(Failure::Write { path, error }) if error.kind() == io::ErrorKind::Other => {
             refused(&format!("{}: {error}", path.display()), usage::EXIT_USAGE)
         }
@@ -82,7 +82,7 @@ pub(super) fn main(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// What is printed; other files are written first.
+/// The output; other files are written first.
 fn answered(file: &Path, arguments: &Arguments) -> Result<String, Failure> {
     let sizing = sizing::size(&Input::read(file)?, file)?;
     if let Some(path) = &arguments.html {

@@ -1,15 +1,14 @@
-//! Manifests beside those that run a group of pods: who may connect, how many may be away, how many
-//! there are.
+//! Additional manifests for a group of pods: network access, disruption budgets, autoscaling.
 
 use serde_json::{Value, json};
 
 use super::{METRICS_PORT, labels, metadata};
 use crate::topology::Topology;
 
-/// Thousandths of a processor that a thread of a router uses before pods are added.
+/// Processor time of a router's thread, in thousandths, above which pods are added.
 const BUSY_CPU: u32 = 700;
 
-/// At most one pod of a group is away by intent.
+/// Allows at most one pod of a group to be down deliberately.
 pub(super) fn disruption_budget(topology: &Topology, name: &str) -> Value {
     json!({
         "apiVersion": "policy/v1",
@@ -19,8 +18,8 @@ pub(super) fn disruption_budget(topology: &Topology, name: &str) -> Value {
     })
 }
 
-/// Only pods of holdall in the namespace reach a cache server, which asks nobody for a login.
-/// Metrics and health are everybody's: who scrapes lives in other namespaces.
+/// Allows only pods of holdall in the namespace to reach a cache server, which requires no login.
+/// Metrics and health are open to all, because scrapers are in other namespaces.
 pub(super) fn servers_network(topology: &Topology, name: &str) -> Value {
     let ours =
         json!([{ "podSelector": { "matchLabels": { "app.kubernetes.io/name": "holdall" } } }]);
@@ -39,8 +38,8 @@ pub(super) fn servers_network(topology: &Topology, name: &str) -> Value {
     })
 }
 
-/// Adds and removes pods of a router by the processors' time that they use. Cache servers have
-/// none: another number of servers moves keys.
+/// Adds and removes pods of a router by their processor time. Cache servers have no autoscaler,
+/// because another number of servers moves keys.
 pub(super) fn autoscaler(topology: &Topology, name: &str, least: u32, most: u32) -> Value {
     let busy = format!("{}m", topology.router.threads * BUSY_CPU);
     json!({
