@@ -160,16 +160,16 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }))
 }
 
-/// What a configuration was made into.
+/// The result of a conversion.
 struct Made {
-    /// The new file's; none where the old one serves.
+    /// The new file's text; none if the old file can be used.
     text: Option<String>,
     notes: Vec<String>,
-    /// The proxy's, where its configuration is in a file.
+    /// The proxy's command, if its configuration is in a file.
     command: Option<String>,
 }
 
-/// The reason why there is nothing, and the status to end with.
+/// The reason for a failure, and the exit status.
 struct Failed {
     why: String,
     status: u8,
@@ -197,7 +197,7 @@ fn settings(program: &str, address: &str, made: Result<Settings, Error>) -> Resu
     Ok(Made { text: Some(head + &made.text), notes: made.notes, command: None })
 }
 
-/// Makes a configuration for the proxy of a file.
+/// Converts a file into a configuration for the proxy.
 fn routing(
     file: &Path,
     out: Option<&Path>,
@@ -205,7 +205,7 @@ fn routing(
 ) -> Result<Made, Failed> {
     let text = fs::read_to_string(file).map_err(|error| Failed::of(file, error, FAILED))?;
     let made = make(&text).map_err(|Untranslatable(why)| {
-        // Where a place is known, the message begins with it.
+        // If a place is known, the message starts with it.
         match why.starts_with(&file.display().to_string()) {
             true => Failed { why, status: BROKEN },
             false => Failed::of(file, why, BROKEN),
@@ -214,7 +214,7 @@ fn routing(
     Ok(Made { text: Some(made.text), notes: made.notes, command: out.map(route) })
 }
 
-/// The proxy reads both languages as they are.
+/// The proxy reads both languages directly.
 fn proxy(file: &Path) -> Result<Made, Failed> {
     fs::File::open(file).map_err(|error| Failed::of(file, error, FAILED))?;
     let loaded = load_file(file, &Params::default())
@@ -228,7 +228,7 @@ fn route(file: &Path) -> String {
     format!("holdall route -f {}", file.display())
 }
 
-/// Writes the file, or prints it without a name for one, and says what else there is.
+/// Writes the file, or prints it without a name for one, and reports the notes and the command.
 fn tell(made: Made, out: Option<&Path>, input: Option<&Path>, as_json: bool) -> Result<u8, Failed> {
     let Made { mut text, notes, command } = made;
     if let Some(path) = out {
@@ -251,11 +251,11 @@ fn write(path: &Path, text: &str, input: Option<&Path>) -> io::Result<()> {
 }
 
 fn eprint_error(message: &str) {
-    // Nobody is left to tell when stderr is closed.
+    // If stderr is closed, the message cannot be delivered.
     let _ = writeln!(io::stderr(), "holdall migrate: {message}");
 }
 
-/// A reader that went away, as `head` does, is no failure.
+/// A closed reader, such as `head`, is not a failure.
 fn print(text: &str) -> u8 {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

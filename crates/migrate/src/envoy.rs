@@ -1,4 +1,4 @@
-//! An Envoy before cache servers: its static listeners and clusters.
+//! An Envoy in front of cache servers: its static listeners and clusters.
 //!
 //! Source: the reference of Envoy's v3 API for `redis_proxy`, `tcp_proxy` and clusters.
 
@@ -12,13 +12,13 @@ use crate::routing::{Pool, Routing, Untranslatable, server};
 const REDIS: &str = ".redis_proxy.v3.RedisProxy";
 const TCP: &str = ".tcp_proxy.v3.TcpProxy";
 
-/// Makes a configuration of the listener `wanted` in Envoy's YAML or JSON; without a name, of the
-/// first that leads to cache servers.
+/// Converts the listener `wanted` in Envoy's YAML or JSON; without a name, the first that leads to
+/// cache servers.
 ///
 /// # Errors
 ///
-/// When the text is no configuration of Envoy, no listener leads to servers, or a cluster has no
-/// servers that stand in the file.
+/// If the text is not a configuration of Envoy, no listener leads to servers, or a cluster has no
+/// servers in the file.
 pub fn from_envoy(name: &str, text: &str, wanted: Option<&str>) -> Result<Routing, Untranslatable> {
     let whole = yaml_values(name, text).map_err(|rejected| Untranslatable(rejected.render()))?;
     let resources = &whole["static_resources"];
@@ -45,7 +45,7 @@ pub fn from_envoy(name: &str, text: &str, wanted: Option<&str>) -> Result<Routin
     Routing::made(&making.pools, &route, making.notes)
 }
 
-/// Host and port of the listener of a name, where the file says them.
+/// Host and port of the listener of a name, if the file contains them.
 fn listening<'v>(resources: &'v Value, name: &str) -> Option<(&'v str, u16)> {
     let found = list(&resources["listeners"]).find(|found| text(&found["name"]) == name)?;
     let address = &found["address"]["socket_address"];
@@ -133,7 +133,7 @@ impl Making<'_> {
         Ok(json!({ "type": "AllInitialRoute", "children": children }))
     }
 
-    /// Each connection went to one server of the cluster, whatever its keys.
+    /// Each connection went to one server of the cluster, regardless of its keys.
     fn tcp(&mut self, settings: &Value) -> Result<Value, Untranslatable> {
         let name = text(&settings["cluster"]);
         if name.is_empty() {
@@ -153,7 +153,7 @@ impl Making<'_> {
         Ok(json!({ "type": "RandomRoute", "children": format!("Pool|{name}") }))
     }
 
-    /// The route to a cluster, whose pool is made the first time.
+    /// The route to a cluster, whose pool is created at first use.
     fn cluster(&mut self, name: &str) -> Result<Value, Untranslatable> {
         if let Some(pool) = self.pools.get(name) {
             return Ok(pool.route(name));
@@ -205,7 +205,7 @@ impl Making<'_> {
         Ok(route)
     }
 
-    /// What of a cluster is otherwise here.
+    /// Notes the settings of a cluster that work differently here.
     fn about(&mut self, name: &str, cluster: &Value, servers: usize) {
         let policy = text(&cluster["lb_policy"]);
         if servers > 1 && ["MAGLEV", "RING_HASH"].contains(&policy) {
@@ -236,7 +236,7 @@ impl Making<'_> {
     }
 }
 
-/// The entries of a list; none of anything else.
+/// The entries of a list; none for other values.
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
@@ -251,7 +251,7 @@ fn port(value: &Value) -> Option<u16> {
     text(value).parse().ok()
 }
 
-/// A text; empty for anything else.
+/// A text; empty for other values.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! `holdall migrate`: the settings of another program, as a file for holdall, and what could not be
-//! taken over.
+//! `holdall migrate`: converts another program's settings into a file for holdall, and lists those
+//! that it could not convert.
 //!
 //! ```text
 //!     memcached, `stats settings` --\

@@ -1,12 +1,12 @@
 //! The settings of a running memcached.
 //!
-//! Source: `process_stat_settings` of memcached 1.6, whose names and words are read here.
+//! Source: `process_stat_settings` of memcached 1.6, whose names and words this module reads.
 
 use std::collections::BTreeMap;
 
 use crate::settings::Settings;
 
-/// Settings that a server shows, made into a file for `holdall serve --config`.
+/// Converts a server's settings into a file for `holdall serve --config`.
 #[must_use]
 pub fn from_memcached(present: &BTreeMap<String, String>) -> Settings {
     let mut made = Settings::default();
@@ -27,7 +27,7 @@ fn network(made: &mut Settings, present: &BTreeMap<String, String>) {
             made.set_text("unix_mask", &format!("0{mask}"));
         }
     } else {
-        // Without -l memcached listens everywhere, and holdall on this machine alone.
+        // Without -l memcached listens everywhere, but holdall only on this machine.
         let hosts = of("inter").filter(|hosts| *hosts != "NULL").unwrap_or("*");
         made.listen(hosts.split([',', ';']));
     }
@@ -50,7 +50,7 @@ fn memory(made: &mut Settings, present: &BTreeMap<String, String>) {
     if let Some(bytes) = number(present, "watcher_logbuf_size") {
         made.set("watcher_logbuf_size", bytes >> 10);
     }
-    // Without temporary_ttl it shows a default that is not used.
+    // Without temporary_ttl it shows an unused default.
     if is_yes(present, "temp_lru")
         && let Some(secs) = number(present, "temporary_ttl")
     {
@@ -147,10 +147,10 @@ fn is_yes(present: &BTreeMap<String, String>, name: &str) -> bool {
     present.get(name).is_some_and(|word| word == "yes")
 }
 
-/// memcached's words for no file.
+/// memcached's words for a missing file.
 const NONE: [&str; 4] = ["no", "NULL", "(null)", ""];
 
-/// Numbers that both understand alike, each with its setting.
+/// Numbers with the same meaning in both, each with its setting.
 const NUMBERS: &[(&str, &str)] = &[
     ("tcpport", "port"),
     ("udpport", "udp_port"),

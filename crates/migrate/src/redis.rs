@@ -1,5 +1,5 @@
-//! The settings of a running Redis or Valkey that is used as a cache, and what its clients would
-//! miss.
+//! The settings of a running Redis or Valkey used as a cache, and the features that its clients
+//! would miss.
 //!
 //! Source: the default `redis.conf` of Redis 7.0, and `CONFIG GET`, `INFO`, `SCAN` of redis.io.
 
@@ -10,7 +10,7 @@ use tools::{Error, Redis as Connection, Reply};
 
 use crate::settings::Settings;
 
-/// Keys that are looked at, to say what they are.
+/// Keys sampled to find their kinds.
 const SAMPLE: usize = 1000;
 
 /// The answers of a server about itself.
@@ -18,7 +18,7 @@ const SAMPLE: usize = 1000;
 pub struct Redis {
     /// `CONFIG GET *`.
     pub config: BTreeMap<String, String>,
-    /// The first number of its version, by `INFO server`; 0 where it is not said.
+    /// The major version, by `INFO server`; 0 if unknown.
     pub version: u32,
     /// The calls of each command, by `INFO commandstats`.
     pub calls: BTreeMap<String, u64>,
@@ -31,11 +31,11 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Asks a server.
+    /// Queries a server.
     ///
     /// # Errors
     ///
-    /// When it does not answer, or refuses one of the commands.
+    /// If it does not answer, or refuses one of the commands.
     pub fn ask(connection: &mut Connection) -> Result<Self, Error> {
         let mut redis = Self::default();
         let reply = connection.ask("CONFIG", &["GET", "*"])?;
@@ -74,7 +74,7 @@ impl Redis {
     fn sample(&mut self, connection: &mut Connection) -> Result<(), Error> {
         let mut cursor = "0".to_owned();
         let mut seen = 0;
-        // A server whose listing has no end is sampled, too.
+        // A server whose listing does not end is sampled, too.
         for _ in 0..SAMPLE {
             let reply = connection.ask("SCAN", &[&cursor, "COUNT", "100"])?;
             let parts = match &reply {
@@ -121,7 +121,7 @@ fn texts(reply: &Reply) -> Option<Vec<String>> {
     entries.iter().map(text).collect()
 }
 
-/// Settings of holdall for what a Redis keeps, and notes on what its clients must do otherwise.
+/// Converts a Redis's settings, with notes on necessary changes in its clients.
 #[must_use]
 pub fn from_redis(redis: &Redis) -> Settings {
     let mut made = Settings::default();
@@ -137,13 +137,13 @@ pub fn from_redis(redis: &Redis) -> Settings {
     made
 }
 
-/// A setting of Redis by its name; `None` where it is not set.
+/// A setting of Redis by its name; `None` if it is not set.
 type Of<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
 /// The addresses where Redis listens unless `bind` says otherwise.
 const EVERYWHERE: &str = "* -::*";
 
-/// The addresses of `bind`, less those whose clients protected mode refuses.
+/// The addresses of `bind`, except those whose clients protected mode refuses.
 fn listening(made: &mut Settings, of: Of<'_>, version: u32) {
     let mut hosts: Vec<_> = of("bind").unwrap_or(EVERYWHERE).split_whitespace().collect();
     if is_protected(of, version) {
@@ -159,7 +159,7 @@ fn listening(made: &mut Settings, of: Of<'_>, version: u32) {
             hosts.push("127.0.0.1");
         }
     }
-    // Here `*` is every address of IPv6, too.
+    // Here `*` also includes every IPv6 address.
     if hosts.contains(&"*") && hosts.iter().any(|host| address(host) == "::*") {
         return made.listen(std::iter::once("*"));
     }
@@ -181,13 +181,13 @@ fn listening(made: &mut Settings, of: Of<'_>, version: u32) {
     }));
 }
 
-/// An address of `bind`; a minus before it says that the host may be without it.
+/// An address of `bind`; a leading minus means that the host may lack it.
 fn address(host: &str) -> &str {
     host.trim_start_matches('-')
 }
 
-/// True if clients of other hosts are refused because there is no password. Before Redis 7, setting
-/// `bind` let them in.
+/// Returns true if clients of other hosts are refused because there is no password. Before Redis 7,
+/// setting `bind` let them in.
 fn is_protected(of: Of<'_>, version: u32) -> bool {
     let has_password = of("requirepass").is_some() || of("aclfile").is_some();
     let is_opened = (1..7).contains(&version) && of("bind").is_some();
@@ -328,20 +328,19 @@ fn commands(made: &mut Settings, redis: &Redis) {
     }
 }
 
-/// `config|get` is of the family `config`.
+/// `config|get` belongs to the family `config`.
 fn family(command: &str) -> &str {
     command.split_once('|').map_or(command, |(family, _)| family)
 }
 
-/// Commands of operators and of connections, of which clients' code knows nothing.
+/// Commands of operators and of connections, which clients' code does not contain.
 const ITS_OWN: [&str; 22] = [
     "acl", "auth", "bgsave", "client", "cluster", "command", "config", "dbsize", "debug", "hello",
     "info", "latency", "memory", "monitor", "ping", "quit", "readonly", "save", "scan", "select",
     "shutdown", "slowlog",
 ];
 
-/// Commands of clients, each with what to call in its place; docs/migrate-redis.md has the same
-/// table.
+/// Commands of clients, each with its replacement; docs/migrate-redis.md has the same table.
 pub const COUNTERPARTS: &[(&str, &str)] = &[
     ("append", "append, which does not make the item"),
     ("decr", "decr, which stops at 0 and does not make the item"),

@@ -1,4 +1,4 @@
-//! A configuration for `holdall route` in the making.
+//! A configuration for `holdall route` under construction.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 pub struct Routing {
     /// The JSON text.
     pub text: String,
-    /// A sentence for each setting that was not taken over, or should be looked at.
+    /// A sentence for each setting that was not converted, or should be checked.
     pub notes: Vec<String>,
 }
 
-/// A configuration that cannot be said in mcrouter's language, with the reason.
+/// A configuration that mcrouter's language cannot express, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Untranslatable(pub String);
 
@@ -26,10 +26,10 @@ impl std::fmt::Display for Untranslatable {
 
 impl std::error::Error for Untranslatable {}
 
-/// A pool as mcrouter has it, and the hash that goes with it.
+/// A pool in mcrouter's form, with its hash.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
-    /// `host:port` or an object, as the language takes them.
+    /// `host:port` or an object, as in the language.
     pub(crate) servers: Vec<Value>,
     /// For pools of more than one server.
     pub(crate) hash: Value,
@@ -38,7 +38,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// The route to this pool. The choice among less than two servers needs no hash.
+    /// The route to this pool. Fewer than two servers need no hash.
     pub(crate) fn route(&self, name: &str) -> Value {
         if self.servers.len() < 2 || self.hash == json!("Ch3") {
             return json!(format!("PoolRoute|{name}"));
@@ -60,7 +60,7 @@ impl Pool {
 }
 
 impl Routing {
-    /// Writes the configuration, and reads it as `holdall route` will; its warnings are notes.
+    /// Writes the configuration, and reads it like `holdall route`; warnings become notes.
     pub(crate) fn made(
         pools: &BTreeMap<String, Pool>,
         route: &Value,
@@ -82,7 +82,7 @@ impl Routing {
     }
 }
 
-/// `host:port`, with brackets where the host is an address of IPv6.
+/// `host:port`, with brackets if the host is an IPv6 address.
 pub(crate) fn server(host: &str, port: u16, is_tls: bool) -> Value {
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     json!(format!("{host}:{port}{}", if is_tls { ":ascii:tls" } else { "" }))

@@ -1,4 +1,4 @@
-//! A file of settings in the making.
+//! A file of settings under construction.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 pub struct Settings {
     /// The TOML text.
     pub text: String,
-    /// A sentence for each setting that was not taken over, or should be looked at.
+    /// A sentence for each setting that was not converted, or should be checked.
     pub notes: Vec<String>,
 }
 
 impl Settings {
-    /// Adds a line whose value is TOML already.
+    /// Adds a line whose value is already TOML.
     pub(crate) fn set(&mut self, key: &str, value: impl std::fmt::Display) {
         // Writing into a string does not fail.
         let _ = writeln!(self.text, "{key} = {value}");
@@ -29,7 +29,7 @@ impl Settings {
         self.set("listen", format!("[{}]", hosts.join(", ")));
     }
 
-    /// Adds `memory_limit`, in MB where it is a whole number of them.
+    /// Adds `memory_limit`, in MB if it is a whole number of them.
     pub(crate) fn memory_limit(&mut self, bytes: u64) {
         match bytes % (1 << 20) {
             0 => self.set("memory_limit", bytes >> 20),

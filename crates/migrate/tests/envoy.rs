@@ -1,4 +1,4 @@
-//! Envoys before cache servers.
+//! Envoys in front of cache servers.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use migrate::from_envoy;

@@ -1,4 +1,4 @@
-//! The settings of a running memcached as a file of ours.
+//! The settings of a running memcached as a file for holdall.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;

@@ -158,8 +158,8 @@ fn files_that_cannot_be_taken_over_say_why() {
     assert!(refused(tagged).contains("there are t"));
 }
 
-/// Keys and their servers by memcached 1.6.45, with five servers in the pool and these options; a
-/// key begins with the name of its row and a slash.
+/// Keys and their servers in memcached 1.6.45, with five servers in the pool and these options; a
+/// key starts with the name of its row and a slash.
 const PLACES: [(&str, &str, [u32; 11]); 4] = [
     ("plain", "{}", [2, 1, 4, 4, 4, 2, 0, 0, 1, 3, 2]),
     ("seeded", r#"{ seed = "hello" }"#, [3, 1, 0, 2, 1, 0, 1, 4, 1, 4, 0]),

@@ -1,4 +1,4 @@
-//! The settings of a Redis as a file of ours.
+//! The settings of a Redis as a file for holdall.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -28,7 +28,7 @@ fn every_address_is_written_as_the_server_takes_it() {
         ("* -::*", r#"["*"]"#),
         ("*", r#"["0.0.0.0"]"#),
         ("-::*", r#"["::"]"#),
-        // What the host may be without, a server does not start with.
+        // A server does not start with an address that the host may lack.
         ("10.0.0.5 -::*", r#"["10.0.0.5"]"#),
         ("127.0.0.1 -::1", r#"["127.0.0.1"]"#),
     ] {
@@ -127,7 +127,7 @@ fn the_page_has_the_same_table_of_commands() {
     }
 }
 
-/// A server whose listing of keys does not end, and has none.
+/// A server whose listing of keys does not end, and is empty.
 #[test]
 fn a_listing_without_end_is_sampled() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,9 +1,9 @@
 //! The configuration of memcached's own proxy, for its library routelib: Lua that calls `pools`,
 //! `routes` and `settings`.
 //!
-//! The file is run, without the parts of Lua that reach the system, so that its variables, loops
-//! and functions mean what they mean there. Route handlers that are functions in Lua have no
-//! counterpart. Source: routelib's README and `routelib.lua`, `mcplib_pool` of `proxy_lua.c`.
+//! The file is run, without the parts of Lua that access the system, so that its variables, loops
+//! and functions keep their meaning. Route handlers that are Lua functions have no counterpart.
+//! Source: routelib's README and `routelib.lua`, `mcplib_pool` of `proxy_lua.c`.
 
 mod pools;
 mod routes;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::routing::{Routing, Untranslatable};
 use routes::{Tree, Zone};
 
-/// What the file called.
+/// The calls of the file.
 #[derive(Debug, Deserialize)]
 struct Taken {
     pools: BTreeMap<String, Value>,
@@ -26,12 +26,12 @@ struct Taken {
     zone: Option<String>,
 }
 
-/// Makes a configuration of a file for routelib, the one that `-o proxy_arg` names. `tag` is the
-/// listener whose routes are wanted, `default` for those without a tag.
+/// Converts a file for routelib, the one that `-o proxy_arg` names. `tag` is the listener whose
+/// routes are converted, `default` for those without a tag.
 ///
 /// # Errors
 ///
-/// When the file does not run, or its routes cannot be said in mcrouter's language.
+/// If the file does not run, or its routes cannot be expressed in mcrouter's language.
 pub fn from_memcached_proxy(name: &str, lua: &str, tag: &str) -> Result<Routing, Untranslatable> {
     let taken: Taken = run::run(name, lua)?;
     let mut notes = Vec::new();
@@ -53,7 +53,7 @@ pub fn from_memcached_proxy(name: &str, lua: &str, tag: &str) -> Result<Routing,
     Routing::made(&pools, &route, notes)
 }
 
-/// A part of what the file gave, in its form.
+/// A part of the file's calls, in its form.
 fn part<'a, T: Deserialize<'a>>(name: &str, value: &'a Value) -> Result<T, Untranslatable> {
     T::deserialize(value).map_err(|error| Untranslatable(format!("{name}: {error}")))
 }

@@ -21,13 +21,13 @@ struct Described {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Backend {
-    /// `host:port`, with a label or `_down_` behind.
+    /// `host:port`, optionally with a label or `_down_`.
     Text(String),
-    /// With settings of its own.
+    /// With its own settings.
     Table(BTreeMap<String, Value>),
 }
 
-/// All pools by the names that routes have for them; those of a set have the set's name before.
+/// All pools by their names in routes; those of a set have the set's name as a prefix.
 pub(super) fn of(
     described: &BTreeMap<String, Value>,
     settings: &BTreeMap<String, Value>,
@@ -50,7 +50,7 @@ pub(super) fn of(
     Ok(pools)
 }
 
-/// `settings{}`: what counts for all pools.
+/// `settings{}`: the settings for all pools.
 struct Common {
     backends: BTreeMap<String, Value>,
     pools: BTreeMap<String, Value>,
@@ -116,12 +116,12 @@ impl Common {
     }
 }
 
-/// Settings of backends that are taken over.
+/// Converted settings of backends.
 const BACKEND_OPTIONS: [&str; 6] =
     ["connecttimeout", "readtimeout", "tls", "host", "port", "label"];
 
-/// The choice of the server: XXH3 and jump hash unless the options say otherwise, and of the key
-/// what the filter leaves.
+/// The choice of the server: XXH3 and jump hash unless the options say otherwise, applied to the
+/// part of the key that the filter leaves.
 fn hash(name: &str, options: &BTreeMap<String, Value>, notes: &mut Vec<String>) -> Value {
     let mut hash = BTreeMap::from([("hash_func", json!("Jump"))]);
     let mut filter = "none";
@@ -140,7 +140,7 @@ fn hash(name: &str, options: &BTreeMap<String, Value>, notes: &mut Vec<String>) 
                 "pool {name}: its {key} is not known here, so that keys go to other servers than \
                  before"
             )),
-            // Which thread speaks to the servers.
+            // The thread that communicates with the servers.
             ("iothread" | "beprefix", _) => {}
             _ => notes.push(format!("pool {name}: the option {key} is left out")),
         }
@@ -183,14 +183,14 @@ fn one(
     };
     let is = |key: &str| settings.get(key).and_then(Value::as_bool).unwrap_or_default();
     if is("down") {
-        // Its keys stay without a server, as there, instead of going to the others.
+        // Its keys stay without a server, as there, instead of moving to the others.
         let why = format!("{host}:{port} is down by the configuration");
         return Ok(json!({ "type": "ErrorRoute", "response": why }));
     }
     Ok(server(host, port, is("tls")))
 }
 
-/// A number, or a text of one.
+/// A number, or its text.
 fn port(value: &Value) -> Option<u16> {
     match value {
         Value::String(digits) => digits.parse().ok(),

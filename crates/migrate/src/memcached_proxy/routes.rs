@@ -39,7 +39,7 @@ struct Route {
     settings: Box<Settings>,
 }
 
-/// The settings of all handlers together.
+/// The settings of all handlers combined.
 #[derive(Debug, Deserialize)]
 struct Settings {
     child: Option<Child>,
@@ -70,12 +70,12 @@ enum Children {
     ByZone(BTreeMap<String, Child>),
 }
 
-/// The name that `local_zone` was called with.
+/// The name passed to `local_zone`.
 #[derive(Clone, Copy)]
 pub(super) struct Zone<'a>(pub(super) Option<&'a str>);
 
 impl Tree {
-    /// As mcrouter's routes.
+    /// Converts it to mcrouter's routes.
     pub(super) fn to_json(
         &self,
         pools: &BTreeMap<String, Pool>,
@@ -106,7 +106,7 @@ impl Tree {
 }
 
 impl Conf {
-    /// The beginning of the keys that an entry of `map` stands for.
+    /// The key prefix that an entry of `map` represents.
     fn prefix(&self, name: &str) -> Result<String, Untranslatable> {
         let stop = self.stop.as_deref().unwrap_or("/");
         match self.mode.as_deref() {
@@ -140,7 +140,7 @@ impl Making<'_> {
                     otherwise = Some(route);
                     continue;
                 }
-                // A meta command goes the way of the classic one here.
+                // Here a meta command takes the route of the classic one.
                 "mg" => &["get"],
                 "ms" => &["set"],
                 "md" => &["delete"],

@@ -6,11 +6,11 @@ use mlua::{HookTriggers, Lua, LuaOptions, LuaSerdeExt as _, StdLib, Value, VmSta
 use super::Taken;
 use crate::routing::Untranslatable;
 
-/// A configuration of thousands of servers takes far less.
+/// A configuration of thousands of servers needs far less.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
 const INSTRUCTIONS_MAX: u32 = 200_000_000;
 
-/// Runs a file with the functions of routelib, and gives what it called them with.
+/// Runs a file with the functions of routelib, and returns the arguments of its calls.
 pub(super) fn run(name: &str, text: &str) -> Result<Taken, Untranslatable> {
     let failed = |error: mlua::Error| Untranslatable(without_trace(&error.to_string()));
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::UTF8;
@@ -30,12 +30,12 @@ pub(super) fn run(name: &str, text: &str) -> Result<Taken, Untranslatable> {
              routelib.lua itself, name the file of -o proxy_arg"
         )));
     }
-    // A function in a table is a handler that was written for that file: its place is empty.
+    // A function in a table is a handler written for that file: its place is left empty.
     let options = mlua::serde::de::Options::new().deny_unsupported_types(false);
     lua.from_value_with(taken, options).map_err(failed)
 }
 
-/// The message of Lua has the place in front, and behind it the trace of our own calls.
+/// Lua's message starts with the place; the trace of our own calls follows it.
 fn without_trace(error: &str) -> String {
     error.lines().next().unwrap_or_default().trim_start_matches("runtime error: ").to_owned()
 }
