@@ -1,4 +1,4 @@
-//! Connections that run out, and clients that do not read.
+//! Exhausted connections, and clients that do not read.
 
 use crate::tier::{Member, Tier};
 use crate::{Advice, Rank};

@@ -1,9 +1,9 @@
-//! Expiry times that decide nothing, items that nobody reads, and large values.
+//! Expiry times without effect, items that are never read, and large values.
 
 use crate::tier::{Member, Tier};
 use crate::{Advice, Rank};
 
-/// Evictions and expiries below this tell nothing.
+/// Minimum number of evictions and expiries for a conclusion.
 const ENDED_MIN: f64 = 10_000.0;
 
 pub(crate) fn advise(tier: &Tier) -> Vec<Advice> {

@@ -1,4 +1,4 @@
-//! Members that are away or say themselves that something is wrong.
+//! Members that are unavailable or report a fault themselves.
 
 use tools::Role;
 
@@ -35,7 +35,7 @@ fn proxy(member: &Member) -> Option<Advice> {
 }
 
 fn invalidator(member: &Member) -> Option<Advice> {
-    // One that waits for its turn follows nothing.
+    // A waiting invalidator follows nothing.
     if member.now.number("working") == Some(0.0) {
         return None;
     }

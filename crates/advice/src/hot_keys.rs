@@ -1,4 +1,4 @@
-//! Keys that take a large part of a server: they are to have several copies (section 3.2.3 of
+//! Keys that take a large part of a server: they should have several copies (section 3.2.3 of
 //! *Scaling Memcache at Facebook*).
 
 use crate::tier::{Member, Tier};
@@ -7,10 +7,10 @@ use crate::{Advice, Rank};
 /// The share of a server's requests from which a key is hot.
 const SHARE: f64 = 0.1;
 
-/// The share of the last minutes, so that a moment's burst is none.
+/// The share over the last minutes, so that a short burst does not count.
 const SHARE_OF_MINUTES: f64 = 0.05;
 
-/// A key of a server that does nothing else costs nothing.
+/// A key of an otherwise idle server costs nothing.
 const REQUESTS_PER_SECOND: f64 = 500.0;
 
 pub(crate) fn advise(tier: &Tier) -> Vec<Advice> {

@@ -1,11 +1,11 @@
-//! From the statistics of a tier to what should be changed: `holdall plan advise`.
+//! Derives recommended changes from the statistics of a tier: `holdall plan advise`.
 //!
 //! ```text
 //!     Tier (two readings of every member) -> rules, one a file -> Advice, the most urgent first
 //! ```
 //!
-//! A rule sees the whole tier and says at most one thing of each member. It speaks only where the
-//! numbers suffice: a server that has just started, or takes no samples, has no advice on memory.
+//! A rule sees the whole tier and gives at most one advice per member. It needs sufficient numbers:
+//! a server that has just started, or takes no samples, gets no advice on memory.
 #![forbid(unsafe_code)]
 
 mod connections;
@@ -24,11 +24,11 @@ pub use tier::{Member, Tier};
 /// The urgency of an advice.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Rank {
-    /// Requests fail, or hits are lost that are cheap to have.
+    /// Requests fail, or hits are lost that are cheap to gain.
     Now,
     /// Money or hits to gain.
     Worth,
-    /// To know.
+    /// Information.
     Note,
 }
 
@@ -63,14 +63,14 @@ pub struct Advice {
     pub finding: String,
     /// The numbers behind it.
     pub evidence: String,
-    /// The command or the setting that does it.
+    /// The command or the setting for the change.
     pub command: String,
-    /// The greater, the sooner among those of its rank.
+    /// Among those of equal rank, greater ones come first.
     #[serde(skip)]
     weight: f64,
 }
 
-/// All advice for a tier, the most urgent first.
+/// All advice for a tier, most urgent first.
 #[must_use]
 pub fn advise(tier: &Tier) -> Vec<Advice> {
     const RULES: [fn(&Tier) -> Vec<Advice>; 7] = [

@@ -1,21 +1,21 @@
-//! Servers beside each other: too many of them, one that has more than its share, one that is cold,
-//! and different versions.
+//! Comparisons of servers: too many of them, one with more than its share, a cold one, and
+//! different versions.
 
 use std::collections::BTreeSet;
 
 use crate::tier::{Member, Tier, median};
 use crate::{Advice, Rank};
 
-/// How many times the median makes a server overloaded.
+/// The multiple of the median from which a server is overloaded.
 const UNEVEN: f64 = 2.0;
 
-/// A server is cold for as long after its start, at most.
+/// Maximum time after its start for which a server is cold.
 const COLD_SECONDS: f64 = 3600.0;
 
-/// Points of hits that a cold server lacks.
+/// Percentage points of hits that a cold server lacks.
 const COLD_POINTS: f64 = 0.1;
 
-/// The part of processors and memory that the servers that stay may use.
+/// The part of processors and memory that the remaining servers may use.
 const COMFORT: f64 = 0.5;
 
 pub(crate) fn advise(tier: &Tier) -> Vec<Advice> {
@@ -52,7 +52,7 @@ fn too_many(servers: &[&Member]) -> Option<Advice> {
     let threads: f64 = servers.iter().map(|member| member.number("threads").max(1.0)).sum();
     let busy = servers.iter().map(|member| cpu(&member)).sum::<f64>() / threads;
     let full = servers.iter().map(|member| member.fullness()).sum::<f64>() / count;
-    // A reading by hand of ten idle seconds is no proof that a tier is idle.
+    // A manual reading of ten idle seconds does not prove that a tier is idle.
     let gets: f64 = servers.iter().map(|member| member.rate("cmd_get")).sum();
     let needed = (count * (busy / COMFORT).max(full / 0.9)).ceil().max(1.0);
     (gets > 0.0 && needed <= count / 2.0).then(|| Advice {

@@ -1,15 +1,15 @@
-//! More memory, or less: by the live miss-ratio curve.
+//! More or less memory, by the live miss-ratio curve.
 
 use crate::tier::{Member, Tier, megabytes};
 use crate::{Advice, Rank};
 
-/// Points of hits for which twice the memory is worth while: the gets that miss less.
+/// The gain in hits that justifies twice the memory: the reduction of missed gets.
 const GAIN: f64 = 0.02;
 
-/// A loss of hits that nobody sees.
+/// A negligible loss of hits.
 const LOSS: f64 = 0.002;
 
-/// Seconds after which a server has seen what its users do.
+/// Seconds after which a server has seen its users' typical load.
 const SETTLED: f64 = 3600.0;
 
 pub(crate) fn advise(tier: &Tier) -> Vec<Advice> {
@@ -22,7 +22,7 @@ fn more(member: &Member) -> Option<Advice> {
         return None;
     }
     let now = member.hit_ratio_at("1x")?;
-    // As far as each doubling still gains.
+    // Continues while each doubling still gains.
     let mut best = None;
     let mut last = now;
     for (factor, name) in [(2.0, "2x"), (4.0, "4x"), (8.0, "8x")] {

@@ -1,16 +1,16 @@
-//! Prefixes whose keys change fast push out those of others: they are to have a pool of their own
+//! Prefixes whose fast-changing keys evict those of others: they should have a separate pool
 //! (*Scaling Memcache at Facebook*, section 3.2.2, figure 5).
 
 use crate::tier::{Member, Tier};
 use crate::{Advice, Rank};
 
-/// How many times the working set of an hour fits into that of a day, where keys change.
+/// Ratio of a day's working set to an hour's, for changing keys.
 const CHURN: f64 = 4.0;
 
-/// The same, where they stay.
+/// The same ratio, for stable keys.
 const STEADY: f64 = 2.0;
 
-/// The part of the memory that a prefix must take to push out others.
+/// The part of the memory from which a prefix evicts others.
 const LARGE: f64 = 0.25;
 
 pub(crate) fn advise(tier: &Tier) -> Vec<Advice> {

@@ -1,4 +1,4 @@
-//! Twenty tiers with one planted trouble each, whose advice stands first, and twenty healthy ones.
+//! Twenty tiers with one planted fault each, whose advice comes first, and twenty healthy ones.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tools::{Reading, Role};
 use crate::tier::{Member, Tier};
 use crate::{Rank, advise};
 
-/// Statistics of a healthy server that is full and in use. Counts of the second answer.
+/// Statistics of a healthy server that is full and in use: the counts of the second answer.
 const SERVER: &[(&str, &str)] = &[
     ("holdall_version", "0.1.0"),
     ("uptime", "90000"),
@@ -43,7 +43,7 @@ const SERVER: &[(&str, &str)] = &[
     ("workingset:day:user:mean_bytes", "400000000"),
 ];
 
-/// What they were ten seconds before: 40,000 gets and 100 evictions a second.
+/// The statistics ten seconds earlier: 40,000 gets and 100 evictions per second.
 const BEFORE: &[(&str, &str)] = &[
     ("uptime", "89990"),
     ("cmd_get", "9600000"),
@@ -90,7 +90,7 @@ fn healthy() -> Tier {
     Tier { members, away: Vec::new() }
 }
 
-/// The tier in which the members of these places have other numbers in both answers or the second.
+/// The tier with changed numbers of these members, in both answers or the second.
 fn with(places: &[usize], both: &[(&str, &str)], second: &[(&str, &str)]) -> Tier {
     let mut tier = healthy();
     for place in places {
@@ -113,7 +113,7 @@ type Stats = &'static [(&'static str, &'static str)];
 const SERVERS: &[usize] = &[0, 1, 2, 3];
 const CALM: Stats = &[("evictions", "500000")];
 
-/// The rule that is to be first, the members, their numbers, and those of the second answer.
+/// The rule that must come first, the members, their numbers, and those of the second answer.
 const PLANTED: &[(&str, &[usize], Stats, Stats)] = &[
     ("servers-knocked-out", &[4], &[("num_suspect_servers", "1")], &[]),
     ("deletes-not-delivered", &[5], &[("source_connected", "0")], &[]),
@@ -199,7 +199,7 @@ fn twenty_planted_troubles_are_named_first() {
     }
 }
 
-/// Variations that are no trouble.
+/// Variations without a fault.
 const HEALTHY: &[(&[usize], Stats, Stats)] = &[
     (&[], &[], &[]),
     (SERVERS, CALM, &[]),

@@ -1,4 +1,4 @@
-//! The members of a tier and the numbers that rules look at.
+//! The members of a tier and the numbers used by rules.
 
 use tools::{Reading, Role};
 
@@ -7,7 +7,7 @@ use tools::{Reading, Role};
 pub struct Member {
     /// `HOST:PORT` or `unix:PATH`.
     pub address: String,
-    /// The answer before the last one; an interval lies between them.
+    /// The answer before the last one, an interval earlier.
     pub before: Reading,
     /// The last answer.
     pub now: Reading,
@@ -33,54 +33,54 @@ impl Tier {
 }
 
 impl Member {
-    /// A statistic, 0 where the member does not tell it.
+    /// A statistic, 0 if the member does not report it.
     pub(crate) fn number(&self, name: &str) -> f64 {
         self.now.number(name).unwrap_or(0.0)
     }
 
-    /// By how much a count grew between the answers; 0 after it was set back.
+    /// The growth of a count between the answers; 0 after a reset.
     pub(crate) fn grown(&self, name: &str) -> f64 {
         (self.number(name) - self.before.number(name).unwrap_or(0.0)).max(0.0)
     }
 
-    /// By how much a count grew, a second.
+    /// The growth of a count, per second.
     pub(crate) fn rate(&self, name: &str) -> f64 {
         let seconds = self.now.at.duration_since(self.before.at).as_secs_f64();
         if seconds > 0.0 { self.grown(name) / seconds } else { 0.0 }
     }
 
-    /// The part of `-m` that items take.
+    /// The part of `-m` used by items.
     pub(crate) fn fullness(&self) -> f64 {
         let limit = self.number("limit_maxbytes");
-        // Free chunks and the table are a part of the limit that no item has.
+        // Free chunks and the table are a part of the limit that items cannot use.
         let taken = self.number("arena_bytes").max(self.number("bytes"));
         if limit > 0.0 { taken / limit } else { 0.0 }
     }
 
-    /// The predicted hit ratio at a multiple of the present memory, if enough reads were sampled.
+    /// The predicted hit ratio at a multiple of the current memory, if enough reads were sampled.
     pub(crate) fn hit_ratio_at(&self, memory: &str) -> Option<f64> {
         (self.number("mrc:sampled_reads") >= SAMPLED_READS_MIN)
             .then(|| self.now.number(&format!("mrc:{memory}:hit_ratio")))
             .flatten()
     }
 
-    /// Gets that hit, of all since the start or the last reset.
+    /// The share of gets that hit, since the start or the last reset.
     pub(crate) fn hit_ratio(&self) -> Option<f64> {
         let (hits, misses) = (self.number("get_hits"), self.number("get_misses"));
         (hits + misses > 0.0).then(|| hits / (hits + misses))
     }
 }
 
-/// Fewer sampled reads make no curve.
+/// Minimum number of sampled reads for a curve.
 const SAMPLED_READS_MIN: f64 = 2000.0;
 
-/// The middle of the numbers; 0 of none.
+/// The median; 0 for none.
 pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Bytes in MB of 1024 KB, as `-m` counts.
+/// Bytes in MB of 1024 KB, as in `-m`.
 pub(crate) fn megabytes(bytes: f64) -> f64 {
     bytes / 1_048_576.0
 }
