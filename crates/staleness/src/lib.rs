@@ -1,20 +1,21 @@
 //! Judges whether caches agreed with their database: one checker over a recorded history.
 //!
-//! A history has writes with the versions that they committed, and reads of caches with what they
-//! showed. Versions of a key rise by its writes, so of two versions it is known which is newer.
+//! A history has writes with the versions that they committed, and reads of caches with the
+//! returned versions. Versions of a key increase with its writes, so it is known which of two is
+//! newer.
 //!
 //! ```text
 //!     write  v1 |--called------committed|          read |--called--returned| v1
 //!                                     the next version's commit ----> how long v1 is stale
 //! ```
 //!
-//! * A read may show a version only if its write was called before the read returned and was not
+//! * A read may return a version only if its write was called before the read returned and was not
 //!   undone.
-//! * A version is stale from the moment when a newer one's commit was acknowledged. How long after
-//!   that it was still read is kept, for every read.
-//! * From a given moment on (everything delivered) no read may show a stale version at all.
+//! * A version is stale from the acknowledgement of a newer one's commit. For every read, the
+//!   checker records for how long the version was stale.
+//! * From a given time on (everything delivered), no read may return a stale version.
 //!
-//! [`Checker`] takes a history as it comes, and judges each read by the writes recorded so far;
+//! [`Checker`] takes a history incrementally, and judges each read by the writes recorded so far;
 //! [`judge`] takes all of it at once.
 #![forbid(unsafe_code)]
 
@@ -24,22 +25,22 @@ use std::fmt::Write as _;
 /// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// The database acknowledged the commit at this moment.
+    /// The database acknowledged the commit at this time.
     Committed(u64),
     /// The database rolled it back.
     Undone,
-    /// The connection was lost before an answer, or there is none yet.
+    /// The connection was lost before an answer, or there is no answer yet.
     Unknown,
 }
 
-/// One write of a key. Times are nanoseconds since a moment common to everybody.
+/// One write of a key. Times are nanoseconds since a common start.
 #[derive(Debug, Clone, Copy)]
 pub struct Write {
     /// The number of the key.
     pub key: u64,
-    /// The version that it made; greater than those of all writes of the key before.
+    /// Its version, greater than those of all earlier writes of the key.
     pub version: u64,
-    /// The moment before it was sent, in nanoseconds.
+    /// The time before it was sent, in nanoseconds.
     pub called: u64,
     /// Its outcome.
     pub outcome: WriteOutcome,
@@ -52,9 +53,9 @@ pub struct Read {
     pub cluster: u16,
     /// The number of the key.
     pub key: u64,
-    /// The moment before it was sent, in nanoseconds.
+    /// The time before it was sent, in nanoseconds.
     pub called: u64,
-    /// The moment after its answer, in nanoseconds.
+    /// The time after its answer, in nanoseconds.
     pub returned: u64,
     /// The version that it returned; none for a miss.
     pub version: Option<u64>,
@@ -68,28 +69,28 @@ pub enum Shown {
     /// A version that had been stale for this many nanoseconds when the read was called; 0 for a
     /// fresh one.
     Stale(u64),
-    /// A version that cannot have been there.
+    /// A version that cannot have existed.
     Impossible,
 }
 
-/// Judges a history while it is made.
+/// Judges a history during the run.
 #[derive(Debug, Clone, Default)]
 pub struct Checker {
     by_key: HashMap<u64, BTreeMap<u64, Write>>,
-    /// Versions kept of each key; 0: all.
+    /// Versions stored per key; 0: all.
     versions_max: usize,
 }
 
 impl Checker {
-    /// One that forgets all but the newest versions of each key, at least one, so that it can run
-    /// for ever: what is older than all of them counts as stale since the oldest that it knows was
-    /// committed.
+    /// A checker that drops all but the newest versions of each key, at least one, so that it can
+    /// run indefinitely: a version older than all of them counts as stale since the commit of the
+    /// oldest stored one.
     #[must_use]
     pub fn with_limit(versions_max: usize) -> Self {
         Self { by_key: HashMap::new(), versions_max: versions_max.max(1) }
     }
 
-    /// Records a write, or the outcome of a known one; returns what was recorded before.
+    /// Records a write, or the outcome of a known one; returns the earlier record.
     pub fn write(&mut self, write: Write) -> Option<Write> {
         let versions = self.by_key.entry(write.key).or_default();
         let before = versions.insert(write.version, write);
@@ -99,7 +100,7 @@ impl Checker {
         before
     }
 
-    /// Judges a read. Record the writes that were acknowledged before it was called first.
+    /// Judges a read. First record the writes acknowledged before its call.
     #[must_use]
     pub fn read(&self, read: &Read) -> Shown {
         let Some(version) = read.version else { return Shown::Miss };
@@ -126,19 +127,18 @@ impl Checker {
 /// The judgement of a history.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
-    /// Reads that showed a version that cannot have existed.
+    /// Reads that returned a version that cannot have existed.
     pub impossible: Vec<String>,
-    /// Reads of stale versions after everything was to be delivered.
+    /// Reads of stale versions after everything should have been delivered.
     pub stale_at_the_end: Vec<String>,
-    /// For each read that found something, how long the version had been stale, in nanoseconds; 0
-    /// for a fresh one.
+    /// For each hit, how long the version had been stale, in nanoseconds; 0 for a fresh one.
     pub stale_ns: Vec<u64>,
-    /// Reads that found nothing.
+    /// Reads that missed.
     pub misses: usize,
 }
 
 impl Verdict {
-    /// The share of reads that were not staler than this.
+    /// The share of reads at most this stale.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a share to print and to compare")]
     pub fn fresh_within(&self, ns: u64) -> f64 {
@@ -146,11 +146,11 @@ impl Verdict {
         if self.stale_ns.is_empty() { 1.0 } else { fresh as f64 / self.stale_ns.len() as f64 }
     }
 
-    /// Panics, with what was wrong, unless nothing was.
+    /// Panics with the faults, if there are any.
     ///
     /// # Panics
     ///
-    /// See above: it is for tests.
+    /// When there is a fault: it is for tests.
     #[track_caller]
     pub fn assert_consistent(&self) {
         let show = |wrong: &[String]| {
@@ -170,11 +170,11 @@ impl Verdict {
     }
 }
 
-/// Judges a history. `delivered` is the moment from which no stale version may be read.
+/// Judges a history. `delivered` is the time from which no stale version may be read.
 ///
 /// # Panics
 ///
-/// When two writes of a key made one version: then it is not known which is newer.
+/// When two writes of a key have the same version, because their order is then unknown.
 #[must_use]
 pub fn judge(writes: &[Write], reads: &[Read], delivered: u64) -> Verdict {
     let mut checker = Checker::default();
