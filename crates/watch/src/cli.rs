@@ -1,4 +1,4 @@
-//! `holdall watch`: connects to servers and proxies, and shows what they tell.
+//! `holdall watch`: connects to servers and proxies, and shows their events.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -46,7 +46,7 @@ struct Arguments {
     json: bool,
 }
 
-/// An interval that `--interval` does not take.
+/// An invalid value of `--interval`.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("0.1 to 3600 seconds")]
 struct WrongInterval;
@@ -58,15 +58,15 @@ fn seconds(text: &str) -> Result<f64, WrongInterval> {
     }
 }
 
-/// Lines that are read and not yet counted.
+/// Lines read but not yet counted.
 const LINES_MAX: usize = 10_000;
 
-/// How long a server may take to connect and to say that it may be watched.
+/// The time limit for a server to connect and to allow the watch.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a connection tells.
+/// A message from a connection.
 enum Told {
-    /// The server at this address is watched from now on.
+    /// The watch of the server at this address has started.
     Begun(Arc<str>, SocketAddr),
     Line(Arc<str>, Line),
     /// It has ended, for this reason.
@@ -79,7 +79,7 @@ pub fn interface() -> clap::Command {
     Arguments::command()
 }
 
-/// Runs it. Ends with 0, 64 for a wrong command line, and 1 when nobody tells anything any more.
+/// Runs it. Ends with 0, 64 for a wrong command line, and 1 when no connection is left.
 #[must_use]
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Arguments = match usage::parse("holdall watch", arguments) {
@@ -105,12 +105,12 @@ fn follow(address: &Arc<str>, sender: &SyncSender<Told>) {
         Ok(()) => "closed the connection".to_owned(),
         Err(error) => error.to_string(),
     };
-    // Nobody listens when the program ends.
+    // At the end of the program, nothing receives this.
     let _ = sender.send(Told::End(Arc::clone(address), why));
 }
 
-/// What is watched, the most that a server may know first: memcached before 1.6.23 knows no
-/// `deletions`, and no memcached without a proxy in it knows `proxyreqs`.
+/// The watched events, starting with the largest set that a server may know: memcached before
+/// 1.6.23 does not know `deletions`, and memcached without a proxy does not know `proxyreqs`.
 const WATCHED: [&str; 3] = [
     "watch fetchers mutations deletions proxyreqs\r\n",
     "watch fetchers mutations deletions\r\n",
@@ -131,7 +131,7 @@ fn read(address: &Arc<str>, sender: &SyncSender<Told>) -> io::Result<()> {
             return Ok(());
         }
         String::from_utf8_lossy(&line).trim_end().clone_into(&mut answer);
-        // Another word is a refusal, which fewer kinds would not change.
+        // Any other answer is a refusal, which fewer kinds would not change.
         if answer != "ERROR" {
             break;
         }
@@ -166,11 +166,11 @@ fn connect(address: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Sums up and prints, interval by interval.
+/// Sums and prints, interval by interval.
 fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
     let (mut left, mut looks) = (arguments.addresses.len(), 0);
-    // Who is watched, as it was typed and as a proxy names it.
+    // The watched servers, as typed and as named by a proxy.
     let mut watched: BTreeMap<Arc<str>, String> = BTreeMap::new();
     while arguments.count.is_none_or(|count| looks < count) {
         let mut interval = Interval::default();
@@ -213,7 +213,7 @@ fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
         };
         let mut out = io::stdout().lock();
         if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            // Whoever read it has had enough.
+            // The reader of the output is gone.
             return ExitCode::SUCCESS;
         }
         looks += 1;
@@ -222,6 +222,6 @@ fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
 }
 
 fn eprint_error(line: &str) {
-    // Nobody is left to tell when stderr is closed.
+    // When stderr is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "holdall watch: {line}");
 }

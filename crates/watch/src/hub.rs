@@ -1,8 +1,8 @@
 //! Watchers: connections that receive a line for each event.
 //!
-//! A watcher's buffer is bounded. One that reads too slowly loses lines, and receives their
-//! number in `skipped=<n>`; nobody waits for it. While nobody watches, a request costs one
-//! look at a number that is read once a turn.
+//! A watcher's buffer is bounded. A slow reader loses lines, and receives their number in
+//! `skipped=<n>`; nothing waits for it. Without watchers, a request costs one check of a number
+//! that is read once per turn.
 //!
 //! Lines and words are memcached's (`doc/protocol.txt`, "Watchers").
 
@@ -13,10 +13,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use net::Waker;
 
-/// Watchers at one time, as in memcached.
+/// Maximum number of watchers, as in memcached.
 pub const WATCHERS_MAX: usize = 20;
 
-/// Bytes that a watcher's session takes out of its buffer at once.
+/// Bytes that a watcher's session takes from its buffer at once.
 const PART_BYTES: usize = 16 * 1024;
 
 /// Kinds of events, as a set.
@@ -28,15 +28,15 @@ impl Events {
     pub const FETCHERS: Self = Self(1);
     /// Stores.
     pub const MUTATIONS: Self = Self(2);
-    /// Items that made room for others.
+    /// Items evicted for others.
     pub const EVICTIONS: Self = Self(4);
-    /// Connections that come and go.
+    /// Connections that open and close.
     pub const CONNECTIONS: Self = Self(8);
     /// Deletes.
     pub const DELETIONS: Self = Self(16);
-    /// Requests that a proxy passed on.
+    /// Requests forwarded by a proxy.
     pub const PROXY_REQUESTS: Self = Self(32);
-    /// Known to memcached, and never happening here.
+    /// Known to memcached, but never reported here.
     const OTHERS: Self = Self(64);
 
     const fn with(self, other: Self) -> Self {
@@ -50,7 +50,7 @@ impl Events {
         self.0 & other.0 != 0
     }
 
-    /// The events that the words name, `default` if there are none; `None` if one is unknown.
+    /// The events of these words, `default` if there are none; `None` if one is unknown.
     #[must_use]
     pub fn of<'a>(words: impl Iterator<Item = &'a [u8]>, default: Self) -> Option<Self> {
         let mut events = Self::default();
@@ -74,7 +74,7 @@ impl Events {
 #[derive(Debug)]
 pub struct Watchers {
     queues: Mutex<Vec<Arc<Queue>>>,
-    /// Everything that anybody watches.
+    /// The union of all watched events.
     watched: AtomicU16,
     lines: AtomicU64,
     skipped: AtomicU64,
@@ -95,7 +95,7 @@ struct Pending {
     skipped: u64,
 }
 
-/// A watcher's session; leaves the list when it ends.
+/// A watcher's session; it leaves the list when it ends.
 #[derive(Debug)]
 pub struct Watching {
     watchers: Arc<Watchers>,
@@ -103,7 +103,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Moves a part of what is pending to `out`; false when there was nothing.
+    /// Moves a part of the pending lines to `out`; false if there were none.
     pub fn take(&self, out: &mut Vec<u8>) -> bool {
         self.queue.take(out)
     }
@@ -137,11 +137,11 @@ impl Watchers {
         (watchers, self.lines.load(Ordering::Relaxed), self.skipped.load(Ordering::Relaxed))
     }
 
-    /// Everything that anybody watches.
+    /// The union of all watched events.
     #[inline]
     #[must_use]
     pub fn watched(&self) -> Events {
-        // Relaxed: who looks a turn too late tells a turn less.
+        // Relaxed: a turn that sees it late reports a turn less.
         Events(self.watched.load(Ordering::Relaxed))
     }
 
@@ -166,7 +166,7 @@ impl Watchers {
         Some(Watching { watchers: Arc::clone(self), queue })
     }
 
-    /// Gives every watcher of `event` a line, which `write` completes behind its time and number.
+    /// Adds a line for every watcher of `event`, which `write` completes after its time and number.
     pub fn report(&self, event: Events, write: impl FnOnce(&mut Vec<u8>)) {
         let queues = self.lock();
         if !queues.iter().any(|queue| queue.events.meets(event)) {
@@ -188,7 +188,7 @@ impl Watchers {
 }
 
 impl Queue {
-    /// False when there is no room.
+    /// False if there is no room.
     fn push(&self, line: &[u8], buffer_bytes: usize) -> bool {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         if pending.bytes.len() + line.len() > buffer_bytes {
@@ -207,7 +207,7 @@ impl Queue {
         true
     }
 
-    /// Moves a part of what is pending; false when there was nothing.
+    /// Moves a part of the pending lines; false if there were none.
     fn take(&self, out: &mut Vec<u8>) -> bool {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let part = pending.bytes.len().min(PART_BYTES);

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use crate::line::Seen;
 
-/// Different keys that are counted in an interval; of others only the sums are.
+/// Maximum number of distinct keys counted in an interval; others count only in sums.
 const KEYS_MAX: usize = 50_000;
 
 /// The sums of one interval.
@@ -17,13 +17,13 @@ pub(crate) struct Interval {
     pub(crate) pools: BTreeMap<String, Sum>,
     pub(crate) servers: BTreeMap<String, Sum>,
     pub(crate) keys: BTreeMap<String, Sum>,
-    /// Lines that were read.
+    /// Lines read.
     pub(crate) seen: u64,
-    /// Lines that were lost on the way.
+    /// Lines lost in transit.
     pub(crate) skipped: u64,
 }
 
-/// Requests of one kind. Numbers count what the lines stand for.
+/// Requests of one kind. Counts include the requests that sampled lines stand for.
 #[derive(Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) requests: u64,
@@ -34,8 +34,8 @@ pub(crate) struct Sum {
 }
 
 impl Interval {
-    /// A request, which `from` told of. One that a proxy forwarded to a server that is watched,
-    /// too, is counted for its pool alone: that server tells of it as well.
+    /// A request reported by `from`. One that a proxy forwarded to a server that is also watched
+    /// counts only for its pool, because that server reports it as well.
     pub(crate) fn add(&mut self, seen: &Seen, from: &str, is_told_by_server: bool) {
         if !seen.pool.is_empty() {
             sum(&mut self.pools, &seen.pool).add(seen);
@@ -53,13 +53,12 @@ impl Interval {
         }
     }
 
-    /// Requests that there were, by estimate: lines that were lost stand for as many as those that
-    /// came.
+    /// Estimated number of requests: lost lines count like the received ones.
     pub(crate) fn requests(&self) -> f64 {
         self.total.requests as f64 * self.scale()
     }
 
-    /// What a request that was seen stands for, since some were lost.
+    /// The weight of a received request, because some were lost.
     pub(crate) fn scale(&self) -> f64 {
         if self.seen == 0 {
             return 1.0;
@@ -68,7 +67,7 @@ impl Interval {
     }
 }
 
-/// The sum of that name; made if need be.
+/// The sum of this name, created on demand.
 fn sum<'a>(sums: &'a mut BTreeMap<String, Sum>, name: &str) -> &'a mut Sum {
     if !sums.contains_key(name) {
         sums.insert(name.to_owned(), Sum::default());
@@ -90,25 +89,25 @@ impl Sum {
                 self.times_us = Histogram::new(2).ok();
             }
             if let Some(times_us) = &mut self.times_us {
-                // An hour at the most: what a line says is not to take memory without bound.
+                // At most an hour: a line's value must not take unbounded memory.
                 let _ = times_us.record_n(us.min(3_600_000_000), seen.weight);
             }
         }
     }
 
-    /// Hits in all reads; `None` without reads.
+    /// Share of hits in all reads; `None` without reads.
     pub(crate) fn hit_ratio(&self) -> Option<f64> {
         let reads = self.hits + self.misses;
         (reads > 0).then(|| self.hits as f64 / reads as f64)
     }
 
-    /// The time below which this share of the answers lies; `None` where no times are told.
+    /// The time within which this share of the answers came; `None` without reported times.
     pub(crate) fn quantile_us(&self, quantile: f64) -> Option<u64> {
         self.times_us.as_ref().map(|times_us| times_us.value_at_quantile(quantile))
     }
 }
 
-/// The largest sums, the greatest first.
+/// The largest sums, greatest first.
 pub(crate) fn largest(sums: &BTreeMap<String, Sum>, count: usize) -> Vec<(&str, &Sum)> {
     let mut all: Vec<(&str, &Sum)> = sums.iter().map(|(name, sum)| (&**name, sum)).collect();
     all.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.requests));
@@ -140,7 +139,7 @@ mod tests {
         assert_eq!(interval.pools["A"].quantile_us(0.99), Some(100));
         assert_eq!(largest(&interval.keys, 1)[0].0, "one");
         assert!(interval.servers.contains_key("here"));
-        // The server will tell of this one.
+        // The server will report this one.
         interval.add(&get("one", true, 1), "proxy", true);
         assert_eq!((interval.total.requests, interval.seen), (4, 2));
         assert_eq!((interval.pools["A"].requests, interval.keys["one"].requests), (5, 3));

@@ -5,8 +5,8 @@
 //!     socket -> line::Seen -> interval::Interval -> view -> terminal, or a line of JSON
 //! ```
 //!
-//! [`hub`] is the side of servers and proxies (`watch`, as memcached has it); the rest is `holdall
-//! watch`, which shows what they tell.
+//! [`hub`] is the server and proxy side (`watch`, as in memcached); the rest is `holdall watch`,
+//! which shows their events.
 #![forbid(unsafe_code)]
 
 pub mod cli;

@@ -1,38 +1,38 @@
-//! A watcher's line, read.
+//! A watcher's line, parsed.
 
-/// One request, as a server or a proxy told of it.
+/// One request, as reported by a server or a proxy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
-    /// memcached's name of the command.
+    /// memcached's name for the command.
     pub(crate) operation: String,
-    /// The key; bytes that are not printable stay percent-encoded, or are escaped.
+    /// The key; nonprintable bytes stay percent-encoded, or are escaped.
     pub(crate) key: String,
-    /// The proxy's pool; empty where there is none.
+    /// The proxy's pool; empty without one.
     pub(crate) pool: String,
     /// The server that was asked; empty in a server's own lines.
     pub(crate) server: String,
-    /// A read that found something, or found nothing; `None` for everything else.
+    /// True for a read that hit, false for one that missed; `None` for everything else.
     pub(crate) hit: Option<bool>,
     /// It failed.
     pub(crate) is_error: bool,
-    /// From asking the server to its answer, where the line tells it.
+    /// From the request to the server to its answer, if the line has it.
     pub(crate) took_us: Option<u64>,
     /// Requests for which this one stands.
     pub(crate) weight: u64,
 }
 
-/// What a line says.
+/// The contents of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Line {
     /// A request.
     Request(Box<Seen>),
     /// The number of lines lost because this program reads too slowly.
     Skipped(u64),
-    /// Something else.
+    /// Any other line.
     Other,
 }
 
-/// Operations whose answers are hits and misses.
+/// Operations that can hit and miss.
 const READS: [&str; 6] = ["gat", "gats", "get", "gets", "lease-get", "metaget"];
 
 /// Reads a line, without its end.
@@ -65,8 +65,7 @@ pub(crate) fn read(line: &str) -> Line {
     Line::Request(Box::new(seen))
 }
 
-/// Without control characters: a terminal obeys them, and whoever answers at an address may send
-/// any.
+/// Removes control characters: a terminal obeys them, and the peer at an address may send any.
 fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -75,7 +74,7 @@ fn printable(text: &str) -> String {
     out
 }
 
-/// Percent-decoded, as far as that can be shown.
+/// Percent-decoded, as far as it is printable.
 fn decoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
