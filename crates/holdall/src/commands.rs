@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
-/// A command, as `--help` lists it.
+/// A command, as listed in `--help`.
 #[derive(Clone, Copy, Debug)]
 struct Command {
     name: &'static str,
     about: &'static str,
-    /// The feature to install it by.
+    /// The feature that installs it.
     feature: &'static str,
     /// True if this build has it.
     is_built: bool,
@@ -96,7 +96,7 @@ const EXAMPLES: [(&str, &str); 4] = [
     ("route", "holdall route -f mcrouter.json -p 5000        a proxy on 127.0.0.1:5000"),
 ];
 
-/// Programs whose command line holdall takes under their name, each with the command behind it.
+/// Programs whose command line holdall accepts under their name, each with its command.
 const NAMES: [(&str, &str); 4] = [
     ("memcached", "serve"),
     ("mcrouter", "route"),
@@ -104,14 +104,14 @@ const NAMES: [(&str, &str); 4] = [
     ("mcblaster", "bench"),
 ];
 
-/// What every build has.
+/// The commands in every build.
 const ALWAYS: [(&str, &str); 3] = [
     ("version", "prints the version, the commit and the features"),
     ("completions", "prints the completions for bash, zsh or fish"),
     ("man", "writes the manual's pages into a folder"),
 ];
 
-/// The commands of this build, each with what it does.
+/// The commands of this build, each with its description.
 pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     let built = COMMANDS.iter().filter(|command| command.is_built);
     built.map(|command| (command.name, command.about)).chain(ALWAYS)
@@ -136,12 +136,12 @@ pub(crate) fn features() -> Vec<&'static str> {
     features
 }
 
-/// The line for `--version` behind a command that reads its words by itself.
+/// The line for `--version` after a command that parses its own words.
 pub(crate) fn version_of(command: &str) -> String {
     format!("holdall {command} {}\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// The command behind a program whose command line holdall takes under its name.
+/// The command for a program whose command line holdall accepts under its name.
 pub(crate) fn behind(program: &str) -> Option<&'static str> {
     NAMES.iter().find(|(name, _)| *name == program).map(|(_, command)| *command)
 }
@@ -199,7 +199,7 @@ fn refusal(commands: &[Command], name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The commands as a build with these features alone has them.
+    /// The commands of a build with only these features.
     fn built(features: &[&str]) -> Vec<Command> {
         let of = |mut command: Command| {
             command.is_built = features.contains(&command.feature);

@@ -1,4 +1,4 @@
-//! The whole command line as one tree: `holdall completions` and `holdall man` are made of it.
+//! The whole command line as one tree, from which `holdall completions` and `holdall man` are made.
 
 use std::ffi::OsString;
 use std::io;
@@ -29,14 +29,14 @@ Examples:
   holdall man /usr/local/share/man/man1
 ";
 
-/// The shells that there are completions for.
+/// The shells with completions.
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
-/// The completions for the shell that the words name.
+/// The completions for the shell named by the words.
 ///
 /// # Errors
 ///
-/// The refusal, when they name none.
+/// Returns the refusal if they name none.
 pub(crate) fn completions(words: &[OsString]) -> Result<String, String> {
     let shell = match words {
         [shell] => shell.to_str().and_then(|name| Shell::from_str(name, false).ok()),
@@ -52,11 +52,11 @@ pub(crate) fn completions(words: &[OsString]) -> Result<String, String> {
     String::from_utf8(script).map_err(|error| format!("completions: {error}"))
 }
 
-/// Writes the pages of the manual into a folder, which is made if it is missing.
+/// Writes the pages of the manual into a folder, which is created if it is missing.
 ///
 /// # Errors
 ///
-/// Those of the file system.
+/// Returns the file system's errors.
 pub(crate) fn manual(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     clap_mangen::generate_to(tree(), folder)
@@ -76,7 +76,7 @@ pub(crate) fn tree() -> Command {
     })
 }
 
-/// The commands whose crates parse by clap.
+/// The commands whose crates parse with clap.
 fn of_crate(name: &str) -> Option<Command> {
     match name {
         #[cfg(feature = "serve")]
@@ -110,7 +110,7 @@ fn of_crate(name: &str) -> Option<Command> {
     }
 }
 
-/// The commands that read a few words by themselves. A test compares this with their help.
+/// The commands that parse a few words themselves. A test compares this with their help.
 fn by_hand(name: &'static str) -> Command {
     let flag = |long: &'static str, value: &'static str, help: &'static str| {
         Arg::new(long).long(long).value_name(value).help(help).action(ArgAction::Set)
@@ -157,10 +157,11 @@ mod tests {
         tree().debug_assert();
     }
 
-    /// Those that other programs' command lines give.
+    /// Commands with other programs' command lines.
     const OF_OTHERS: [&str; 4] = ["serve", "route", "memtier", "mcblaster"];
 
-    /// The short flags of our own commands, each with its long names and the commands that have it.
+    /// The short flags of holdall's own commands, each with its long names and the commands that
+    /// have it.
     fn short_flags(tree: &Command, found: &mut BTreeMap<char, BTreeMap<String, Vec<String>>>) {
         for command in tree.get_subcommands().filter(|one| !OF_OTHERS.contains(&one.get_name())) {
             for flag in command.get_arguments() {

@@ -1,6 +1,6 @@
 //! The `holdall` program: wiring only.
 //!
-//! `holdall COMMAND FLAGS`; a copy or link named `memcached` takes memcached's command line
+//! `holdall COMMAND FLAGS`; a copy or link named `memcached` accepts memcached's command line
 //! directly. A fatal error is printed once, here, and becomes the exit status.
 #![forbid(unsafe_code)]
 
@@ -31,8 +31,8 @@ use router::options::Parser;
 use server::run::Settled;
 use usage::EXIT_USAGE;
 
-/// What clients cause to be allocated must not end the server when the system refuses it, and what
-/// they made it hold must not stay when they have gone.
+/// A refused allocation that a client causes must not end the server, and memory that clients used
+/// must not stay after they have gone.
 #[global_allocator]
 static ALLOCATOR: Allocator<Mapped<Inner>> = Allocator::new(Mapped::new(Inner));
 
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     run(arguments.collect())
 }
 
-/// Runs the command that the first word names.
+/// Runs the command named by the first word.
 fn run(words: Vec<OsString>) -> ExitCode {
     let mut arguments = words.into_iter();
     match arguments.next().as_deref().map(|word| word.to_string_lossy()).as_deref() {
@@ -113,7 +113,7 @@ fn run(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Says what this program is.
+/// Prints the version.
 fn version(words: &[String]) -> ExitCode {
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => print(&version::text()),
@@ -142,7 +142,7 @@ fn completions(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// Writes the manual into the folder that is named.
+/// Writes the manual into the named folder.
 fn man(words: &[OsString]) -> ExitCode {
     if asks_version(words.first()) {
         return print(&commands::version_of("man"));
@@ -159,12 +159,12 @@ fn man(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// `true` for the flags that ask for a version.
+/// `true` for the flags that request a version.
 fn asks_version(word: Option<&OsString>) -> bool {
     word.is_some_and(|word| word == "-V" || word == "--version")
 }
 
-/// The last part of the program's path; empty for what is no text.
+/// The last part of the program's path; empty if it is not text.
 fn file_name(program: &OsString) -> &str {
     Path::new(program).file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
@@ -196,7 +196,7 @@ fn serve(style: Style, arguments: impl Iterator<Item = OsString>) -> ExitCode {
                 Invocation::Run { options, given, files, .. } => {
                     Ok(Settled { options: *options, given, files })
                 }
-                // What it printed it would have printed at the start.
+                // Its output would have been printed at the start.
                 Invocation::Print(message) => Err(Refusal::of_flag(message)),
             };
             let format = options.log_format;
@@ -244,7 +244,7 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         for address in control.tcp_addresses() {
             log(&format!("listening on {address}"));
         }
-        // What is said of the start has been written by then.
+        // The messages about the start have been written by then.
         match logging::Writer::start(name) {
             Ok(writer) => log_writer = Some(writer),
             Err(error) => {
@@ -263,21 +263,21 @@ fn route(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Arguments as text; what is no text names no file of ours.
+/// Arguments as text; other arguments name no file of ours.
 fn text(arguments: impl Iterator<Item = OsString>) -> impl Iterator<Item = String> {
     arguments.map(|argument| argument.to_string_lossy().into_owned())
 }
 
-/// Prints what a command has to say and ends with its status.
+/// Prints a command's output and ends with its status.
 #[cfg(feature = "route")]
 fn say(said: &routeconf::cli::Said) -> ExitCode {
-    // Nobody is left to tell when stderr is closed.
+    // When stderr is closed, there is no other place to report to.
     let _ = io::stderr().write_all(said.err.as_bytes());
     let printed = print(&said.out);
     if said.status == 0 { printed } else { ExitCode::from(said.status) }
 }
 
-/// A reader that went away, as `head` does, is no failure.
+/// A closed pipe, as with `head`, is no failure.
 fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
@@ -291,6 +291,6 @@ fn fail(name: &str, message: &str, status: u8) -> ExitCode {
 }
 
 fn eprint_error(name: &str, line: &str) {
-    // Nobody is left to tell when stderr is closed.
+    // When stderr is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "{name}: {line}");
 }

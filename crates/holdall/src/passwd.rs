@@ -22,7 +22,7 @@ Examples:
   holdall passwd app <password.txt >>users
 ";
 
-/// Reads a password from stdin, and prints the line of the users file that lets `USER` in by it.
+/// Reads a password from stdin, and prints the line of the users file with which `USER` can log in.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut words: Vec<OsString> = arguments.collect();
     if asks_version(words.first()) {

@@ -1,4 +1,4 @@
-//! `holdall version`: what this program is, and what a report of a fault should name.
+//! `holdall version`: the program's version, and the facts for a fault report.
 
 use std::env::consts::{ARCH, OS};
 
@@ -30,7 +30,7 @@ pub(crate) fn text() -> String {
     )
 }
 
-/// The version as JSON; the commit is null in a build that was told none.
+/// The version as JSON; the commit is null in a build without one.
 pub(crate) fn object() -> String {
     let object = json!({
         "version": VERSION,

@@ -17,7 +17,7 @@ use common::{SOON, Scratch, exists, holdall, is_root, kill, wait_for};
 use rustix::process::Signal;
 use testkit::process::free_port;
 
-/// Passes its streams 0 and 1, or the first alone, as systemd's sockets.
+/// Passes its streams 0 and 1, or only the first, as systemd's sockets.
 const ACTIVATE: &str = "exec 3<&0 4<&1 0</dev/null 1>/dev/null; LISTEN_PID=$$ exec \"$0\" \"$@\"";
 
 /// The command with sockets that systemd opened for it.
@@ -77,7 +77,7 @@ impl Drop for Started {
     }
 }
 
-/// The first bytes of the answer to a plain request; none if it is no plain text.
+/// The first bytes of the answer to a plain request; none if it is not plain text.
 fn version_at(address: SocketAddr) -> Option<String> {
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(SOON)).unwrap();
@@ -244,7 +244,7 @@ fn a_successor_serves_the_sockets_of_systemd_and_leaves_their_file() {
     assert!(exists(&path), "systemd listens there");
 }
 
-/// A server of its own addresses, whose successor has others.
+/// A server with its own addresses, whose successor has others.
 #[test]
 fn a_socket_that_a_successor_does_not_name_is_closed_and_named() {
     let scratch = Scratch::new();

@@ -64,7 +64,7 @@ fn make_network(scratch: &Scratch) -> Vec<IpAddr> {
     all.map(|one| one.parse().unwrap()).filter(|one: &IpAddr| one.is_ipv4() || has_ipv6).collect()
 }
 
-/// `true` if a server answers there; `false` if nobody listens.
+/// `true` if a server answers there; `false` if nothing listens.
 fn answers(address: IpAddr) -> bool {
     let address = SocketAddr::new(address, PORT);
     if TcpStream::connect(address).is_err() {

@@ -93,7 +93,7 @@ impl Process {
         TcpStream::connect(self.clients).unwrap()
     }
 
-    /// One request on a connection of its own, whose reply is waited for.
+    /// One request on a separate connection; waits for the reply.
     fn ask(&self, request: &str) {
         let mut stream = self.connect();
         stream.write_all(request.as_bytes()).unwrap();
@@ -104,7 +104,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that ended by itself is no failure here.
+        // A process that has already ended is no failure here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -132,7 +132,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// With the rules as they are, but that no alert waits.
+    /// With the unchanged rules, except that no alert waits.
     fn eager(targets: &[&Process]) -> Self {
         let eager: String = rules()
             .lines()
@@ -165,7 +165,7 @@ impl Prometheus {
         this
     }
 
-    /// Says whom to scrape.
+    /// Sets the targets to scrape.
     fn scrape(&self, targets: &[&Process]) {
         let list: Vec<_> = targets.iter().map(|target| target.operators.to_string()).collect();
         let text = serde_json::json!([{ "targets": list }]).to_string();
@@ -195,8 +195,8 @@ impl Prometheus {
         firing.map(|alert| alert["labels"]["alertname"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Waits until no alert fires. Where no trouble is, those may that wait for more than a scrape
-    /// that is late, and do not wait here.
+    /// Waits until no alert fires. Without a fault, alerts may fire that normally wait longer than
+    /// a late scrape, but do not wait here.
     fn wait_for_no_alert(&self) {
         let patient = patient_alerts();
         let mut firing = BTreeSet::new();
@@ -257,8 +257,8 @@ fn queries(dashboard: &Value, instances: &BTreeSet<String>) -> Vec<String> {
         .collect()
 }
 
-/// Asks everything that a dashboard asks: each query is one that Prometheus takes, each name one
-/// that was scraped, and no answer is of a process that the dashboard does not offer.
+/// Runs every query of a dashboard: Prometheus accepts each query, every name was scraped, and no
+/// answer is from a process that the dashboard does not offer.
 fn show(prometheus: &Prometheus, name: &str) {
     let known = prometheus.api("/api/v1/metadata").unwrap();
     let text = fs::read_to_string(file(&format!("packaging/grafana/{name}.json"))).unwrap();
@@ -333,7 +333,7 @@ fn invalidator(
     Process::new(command, operators, operators)
 }
 
-/// One whose database and routers are away.
+/// One whose database and routers are down.
 fn without_database(folder: &Scratch, name: &str, more: &str) -> Process {
     let source = format!("kind = \"mariadb\"\nservers = [\"{}\"]\nserver_id = 4001", local());
     let keys = "[keys.tables]\n\"shop.items\" = \"item:{id}\"\n\n";
@@ -373,12 +373,12 @@ fn fill_log(database: &Postgres) -> Session {
     open
 }
 
-/// Lets nobody in any more, so no check is made. What is connected stays.
+/// Refuses new connections, so no check can be made. Existing connections stay.
 fn shut(database: &Postgres) {
     database.sql("UPDATE pg_database SET datallowconn = false WHERE datname = 'shop'");
 }
 
-/// Gives wrong passwords, side by side, since each answer is held back for a while.
+/// Sends wrong passwords in parallel, because each answer is delayed.
 fn fail_logins(server: &Process, count: usize) {
     let mut streams: Vec<_> = (0..count).map(|_| server.connect()).collect();
     for stream in &mut streams {
@@ -408,7 +408,7 @@ fn hang_worker(process: &Process) -> Process {
     Process::new(command, local(), local())
 }
 
-/// How many file descriptors the process has open, this scrape's own among them.
+/// The number of open file descriptors of the process, including this scrape's.
 fn open_descriptors(process: &Process) -> u32 {
     let page = page(process.operators, "/metrics").unwrap();
     let open = page.lines().find_map(|line| line.strip_prefix("process_open_fds "));

@@ -50,7 +50,7 @@ fn a_run_a_sweep_and_their_report() {
     assert!(html.matches("<svg").count() >= 5 && html.contains("</html>"));
     let names = html.matches("http").count() - html.matches("http://www.w3.org/2000/svg").count();
     assert_eq!(names, 0, "the page names no other host");
-    // A result that was cut short is refused by name.
+    // A truncated result is refused by name.
     let whole = fs::read(&run).unwrap();
     fs::write(&run, &whole[..whole.len() / 2]).unwrap();
     let output = bench(&["report", &run]);
@@ -166,7 +166,7 @@ fn two_results_are_compared_with_their_chance() {
     let side = |letter: &str, pipeline: &str| -> String {
         (0..5).map(|n| run(&format!("{letter}{n}.json"), pipeline)).collect::<Vec<_>>().join(",")
     };
-    // Pipelining is better by far, whatever the machine does meanwhile.
+    // Pipelining is far better, whatever else the machine does.
     let (single, piped) = (side("a", "1"), side("b", "32"));
     let page = scratch.text("compare.html");
     let output = bench(&["compare", &single, &piped, "--html", &page]);
@@ -205,7 +205,7 @@ fn interrupted(arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), stdout(&output) + &stderr(&output))
 }
 
-/// The limits of time are far above what each would need: it must be the interrupt that ends it.
+/// The time limits are far above the needed time: the interrupt must end it.
 #[test]
 fn an_interrupt_ends_every_command_with_what_was_seen() {
     let (server, scratch) = (Running::serve(&["-m", "256"]), Scratch::new());

@@ -1,4 +1,4 @@
-//! `holdall bench` over UDP, over TLS, and with connections made anew.
+//! `holdall bench` over UDP, over TLS, and with reconnects.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;

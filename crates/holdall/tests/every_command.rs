@@ -110,7 +110,7 @@ fn an_unknown_flag_ends_with_64_and_nothing_on_stdout() {
     }
 }
 
-/// Without its third letter each flag still says what was meant.
+/// Without its third letter, each flag still gets the right suggestion.
 #[test]
 fn a_misspelt_flag_of_any_command_is_answered_with_the_right_one() {
     let mut tried = 0;

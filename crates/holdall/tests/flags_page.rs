@@ -32,7 +32,7 @@ fn row(flag: &Arg) -> String {
     format!("| {names} | {defaults} | {help} |\n")
 }
 
-/// `UPDATE_DOCS=1` writes the page anew.
+/// `UPDATE_DOCS=1` rewrites the page.
 #[test]
 fn flags_page_is_made_from_the_command_lines() {
     let page = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/flags.md"));

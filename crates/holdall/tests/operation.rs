@@ -1,4 +1,4 @@
-//! A server under its operator's hands: started, told things by signals, ended.
+//! A server under an operator's control: started, signalled, ended.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -217,7 +217,7 @@ fn a_unix_socket_has_its_mode_and_owner_and_goes_with_the_server() {
     assert!(!exists(&path));
 }
 
-/// A server that was killed leaves its socket behind; the next one takes the place.
+/// A killed server leaves its socket behind; the next one replaces it.
 #[test]
 fn a_stale_unix_socket_is_replaced() {
     let scratch = Scratch::new();
@@ -250,7 +250,7 @@ fn the_port_file_has_memcacheds_form() {
     running.connect().expect(VERSION.0, VERSION.1);
 }
 
-/// Root gives its rights up: all of its ids, its groups, and what it could write.
+/// Root drops its rights: all of its ids, its groups, and its write access.
 #[test]
 fn root_becomes_the_named_user_or_nobody() {
     let nobody = fs::read_to_string("/etc/passwd").unwrap();
@@ -269,7 +269,7 @@ fn root_becomes_the_named_user_or_nobody() {
     }
 }
 
-/// A reply is at most 32 times its request unless told otherwise: a forged sender gains little.
+/// A reply is at most 32 times its request by default: a forged sender gains little.
 #[test]
 fn a_udp_reply_is_bounded_by_its_request() {
     let ask = |arguments: &[&str]| -> Vec<u8> {

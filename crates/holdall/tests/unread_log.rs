@@ -1,4 +1,4 @@
-//! A log that nobody reads stops neither the server nor its end.
+//! An unread log stops neither the server nor its shutdown.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod common;
@@ -14,7 +14,7 @@ use testkit::Wire;
 /// Requests whose printed lines exceed the pipe and the log's queue, 1 MB to their 320 KB.
 const REQUESTS: usize = 5000;
 
-/// A server whose stderr is a pipe that nobody has read yet.
+/// A server whose stderr is an unread pipe.
 struct Unread {
     child: Child,
     stderr: ChildStderr,
@@ -41,7 +41,7 @@ impl Unread {
         Wire::connect(([127, 0, 0, 1], self.port).into())
     }
 
-    /// Has the server print more than anybody keeps. Each request must be answered.
+    /// Makes the server print more than is buffered. Each request must be answered.
     fn fill_the_log(&self) {
         let mut wire = self.connect();
         wire.expect(b"verbosity 2\r\n", b"OK\r\n");

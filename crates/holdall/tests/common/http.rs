@@ -11,7 +11,7 @@ pub fn get(address: SocketAddr, path: &str) -> (u16, String) {
     try_get(address, path).unwrap_or_else(|| panic!("no answer at {address}{path}"))
 }
 
-/// The same; `None` where nobody answers.
+/// The same; `None` if nothing answers.
 pub fn try_get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -64,7 +64,7 @@ pub fn metrics(address: SocketAddr) -> BTreeMap<String, Family> {
     families
 }
 
-/// The value of a metric that has one.
+/// The value of a metric without labels.
 #[track_caller]
 pub fn value(families: &BTreeMap<String, Family>, name: &str) -> f64 {
     sample(families, name, "")

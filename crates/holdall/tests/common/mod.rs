@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-/// Longest wait for anything that should happen at once.
+/// Maximum wait for anything that should happen at once.
 pub const SOON: Duration = Duration::from_secs(10);
 
 /// An empty directory that every user may write to, removed at the end.
@@ -131,7 +131,7 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for the end that something else brings about.
+    /// Waits for an end with another cause.
     pub fn wait(&mut self) -> ExitStatus {
         wait_for("the server's end", || self.child.try_wait().unwrap().is_some());
         self.child.wait().unwrap()
