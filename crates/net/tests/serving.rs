@@ -238,7 +238,7 @@ fn a_unix_socket_takes_over_only_what_nobody_listens_on() {
     drop(server);
     assert!(!path.exists(), "the file is removed with the server");
     fs::write(&path, "precious").unwrap();
-    assert_eq!(listen.bind().unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    assert_eq!(listen.bind().unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
     assert_eq!(fs::read(&path).unwrap(), b"precious");
     fs::remove_file(&path).unwrap();
 }

@@ -99,7 +99,10 @@ fn secrets(container: &Container) -> Result<(), Failure> {
     for (unit, text) in UNITS.iter().zip([SERVER, ROUTE, INVALIDATE]) {
         container.run(&drop_in(unit, "roles", text))?;
     }
-    container.run(&format!("systemctl restart {}", UNITS.join(" ")))?;
+    let units = UNITS.join(" ");
+    container.run(&format!(
+        "systemctl restart {units} || {{ journalctl --no-pager -n 30 >&2; false; }}"
+    ))?;
     Ok(())
 }
 

@@ -23,8 +23,8 @@ pub(super) fn types_of(oid: &str) -> String {
 }
 
 /// The parts of a table. A swapped table has another number, as does a column that was dropped and
-/// added again. An emptied or rewritten table or partition has another file, which does not matter
-/// if the log reports that (`is_told`).
+/// added again. A renamed partition keeps its number. An emptied or rewritten table or partition has
+/// another file, which does not matter if the log reports that (`is_told`).
 pub(super) async fn of(
     connection: &mut Connection,
     table: &str,
@@ -61,7 +61,7 @@ pub(super) async fn of(
         parts.insert(part, row[2].clone());
     }
     let files = format!(
-        "SELECT p.relid::regclass::text, p.level::text, c.relfilenode::text FROM pg_partition_tree({class}) p \
+        "SELECT c.oid::text, p.level::text, c.relfilenode::text FROM pg_partition_tree({class}) p \
          JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf"
     );
     for row in connection.rows(&files).await? {
