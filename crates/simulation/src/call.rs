@@ -1,9 +1,9 @@
-//! Calls of a simulation, made so that a reply shows which call it belongs to.
+//! Calls of a simulation, whose replies show the call that they belong to.
 //!
 //! Each call has a number. The call stores it, counts by it, or expires at it, and the server makes
-//! the reply of the key and that number. So no reply of one call is right for another.
+//! the reply from the key and that number. So no reply of one call is right for another.
 
-/// The part of a value that one call stored: `key=number;`, letters whose count depends on the
+/// The part of a value stored by one call: `key=number;`, letters whose count depends on the
 /// number, and a line end.
 pub fn unit(key: &[u8], number: u64) -> Vec<u8> {
     let mut unit = key.to_vec();
@@ -13,7 +13,7 @@ pub fn unit(key: &[u8], number: u64) -> Vec<u8> {
     unit
 }
 
-/// Mostly some, now and then more than a socket holds.
+/// Usually a few, occasionally more than a socket holds.
 fn letters(number: u64) -> usize {
     let most = match number % 64 {
         0 => 140_000,
@@ -23,7 +23,7 @@ fn letters(number: u64) -> usize {
     usize::try_from(number.wrapping_mul(7919) % most).unwrap_or(0)
 }
 
-/// True if a value is what calls have stored under this key, whole.
+/// True if a value consists of complete units that calls stored under this key.
 pub fn is_of(key: &[u8], value: &[u8]) -> bool {
     !value.is_empty() && value.split_inclusive(|byte| *byte == b'\n').all(|one| is_unit(key, one))
 }

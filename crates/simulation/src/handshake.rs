@@ -16,15 +16,15 @@ use testkit::Rng;
 
 use super::lies::{Reply, Tells};
 
-/// The user who may log in.
+/// The user with the right to log in.
 pub const USER: &str = "app";
 /// The password of [`USER`].
 pub const PASSWORD: &str = "secret";
 
-/// The beginning of every connection to a server.
+/// The requirements at the start of every connection to a server.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Connections begin with a TLS handshake.
+    /// Connections start with a TLS handshake.
     pub tls: Option<Arc<ServerConfig>>,
     /// Connections then log in.
     pub has_login: bool,
@@ -43,7 +43,7 @@ pub(crate) struct LoginReply {
     /// Bytes of the command.
     pub(crate) len: usize,
     pub(crate) reply: Reply,
-    /// The command was no login, or had a wrong password.
+    /// The command was not a login, or had a wrong password.
     pub(crate) is_wrong: bool,
 }
 
@@ -141,8 +141,8 @@ impl Handshake {
     }
 }
 
-/// A configuration of one version of TLS, with a certificate of its own. Lengths on the wire do not
-/// vary, so that equal seeds are equal runs.
+/// A configuration of one version of TLS, with a self-signed certificate. Lengths on the wire do
+/// not vary, so that equal seeds are equal runs.
 pub fn tls(rng: &mut Rng) -> Arc<ServerConfig> {
     let seed: Vec<u8> = (0..4).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
     let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("32 bytes");

@@ -1,17 +1,17 @@
-//! A simulated network, its servers and its clock, for tests of what connects to servers.
+//! A simulated network, its servers and its clock, for tests of programs that connect to servers.
 //!
 //! ```text
 //!     workers of routes, drivers of the client, the spooler -> Core .. Destination
 //!         -> upstream::system (sockets, poller, time) -> Net -> Server
 //! ```
 //!
-//! Sockets, their poller and the clock are simulated, and nothing else: the code under test is the
-//! code of programs, one turn at a time, on one thread. A seed draws the shape of a run (protocol,
-//! servers, limits, routes), the requests, and the failures; equal seeds are equal runs. Each run
-//! ends with the failures repaired, and the tests check what then holds.
+//! Only sockets, their poller and the clock are simulated: the code under test is the code of
+//! programs, one turn at a time, on one thread. A seed draws the shape of a run (protocol, servers,
+//! limits, routes), the requests, and the failures; equal seeds are equal runs. At the end of each
+//! run, the failures are repaired, and the tests check the result.
 //!
-//! `SEEDS=n` sets the number of runs, `SEED=n` the first seed. A run that fails prints the line
-//! that repeats it.
+//! `SEEDS=n` sets the number of runs, `SEED=n` the first seed. A failed run prints the line that
+//! repeats it.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
@@ -41,13 +41,13 @@ use testkit::Rng;
 pub struct Clock {
     /// The choices of the run.
     pub rng: Rng,
-    /// The delay of a late turn, at most, in microseconds: threads wait for processors.
+    /// The maximum delay of a late turn, in microseconds: threads wait for processors.
     pub lag_us: usize,
-    /// Turns since time last passed.
+    /// Turns since time last advanced.
     turns: u32,
 }
 
-/// Turns in which no time passes, at most: more is a loop that spins.
+/// Maximum number of turns without a change of time: more is a loop that spins.
 const TURNS_MAX: u32 = 20_000;
 
 impl Clock {
@@ -61,7 +61,7 @@ impl Clock {
     ///
     /// # Panics
     ///
-    /// When no time has passed for `TURNS_MAX` turns.
+    /// If no time has passed for `TURNS_MAX` turns.
     pub fn pass(&mut self, due: impl IntoIterator<Item = Option<Instant>>) {
         let lag_us = if self.rng.one_in(4) { self.rng.below(self.lag_us + 1) } else { 0 };
         let turns = &mut self.turns;

@@ -1,15 +1,15 @@
-//! Wrong replies of simulated servers, each of a kind that a client can detect.
+//! Wrong replies of simulated servers, all of kinds that a client can detect.
 
 use testkit::Rng;
 
-/// What a reply says of the question that it answers.
+/// The information in a reply about its question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tells {
-    /// Its key, or, of a packet, its number.
+    /// Its key, or, in a packet, its number.
     Key,
-    /// Nothing but its kind.
+    /// Only its kind.
     Nothing,
-    /// A number that could be any counter's.
+    /// A number that any counter could have.
     Number,
 }
 
@@ -22,19 +22,19 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// In text.
+    /// A reply in text.
     pub(crate) fn new(tells: Tells, bytes: &[u8]) -> Self {
         Self { bytes: bytes.to_vec(), tells, is_packet: false }
     }
 
-    /// In the binary protocol.
+    /// A reply in the binary protocol.
     pub(crate) fn packet(bytes: &[u8]) -> Self {
         Self { bytes: bytes.to_vec(), tells: Tells::Key, is_packet: true }
     }
 
-    /// With other letters for those of the key, and of the value.
+    /// The reply with other letters in the key and the value.
     fn of_another_key(&self) -> Vec<u8> {
-        // All keys begin so, and nothing else does.
+        // All keys start with these bytes, and nothing else does.
         let swapped = self.bytes.windows(2).enumerate().filter(|(_, two)| two == b"k:");
         let places: Vec<_> = swapped.map(|(place, _)| place).collect();
         let mut bytes = self.bytes.clone();
@@ -42,12 +42,12 @@ impl Reply {
         bytes
     }
 
-    /// A key stands in it by which the client can tell.
+    /// Returns true if it contains a key that the client can check.
     fn has_key(&self) -> bool {
         if self.is_packet { self.bytes[2..4] != [0, 0] } else { self.tells == Tells::Key }
     }
 
-    /// A length that is not the data's, and at whose end none of ours can end.
+    /// The reply with a wrong length, at whose end no unit can end.
     fn of_another_length(&self, rng: &mut Rng) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         if self.is_packet {
@@ -67,7 +67,7 @@ impl Reply {
         bytes
     }
 
-    /// Where the first line tells a length, and which.
+    /// The position of the length in the first line, and its value.
     fn length(&self) -> Option<(usize, usize)> {
         let line = self.bytes.split(|byte| *byte == b'\r').next()?;
         let place = match line.split(|byte| *byte == b' ').next()? {
@@ -81,7 +81,7 @@ impl Reply {
     }
 }
 
-/// Says something else, or something more; true when the connection ends with it.
+/// Sends a different reply, or additional bytes; returns true if the connection ends with it.
 pub(crate) fn tell(honest: &Reply, out: &mut Vec<u8>, rng: &mut Rng) -> bool {
     match rng.below(8) {
         0 if honest.has_key() => out.extend(honest.of_another_key()),

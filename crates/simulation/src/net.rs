@@ -18,7 +18,7 @@ pub fn address(number: usize) -> Address {
     Address::Tcp(([10, 0, 0, 1], 11_000 + u16::try_from(number).unwrap_or(0)).into())
 }
 
-/// A failure of a server, or of the path to it, for a time.
+/// A temporary failure of a server, or of the path to it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Trouble {
     /// No failure.
@@ -27,15 +27,15 @@ pub enum Trouble {
     Dead,
     /// Nothing arrives in either direction, until it ends.
     Cut,
-    /// Like `Cut`, and packets are lost: they arrive when the sender's system repeats them.
+    /// Like `Cut`, but packets are lost: they arrive when the sender's system resends them.
     Drops,
     /// It has forgotten its connections, without a reset.
     Forgets,
-    /// It takes everything, and answers when this has ended.
+    /// It accepts everything, and answers when this has ended.
     Silent,
-    /// Its socket takes nothing more.
+    /// Its socket accepts nothing more.
     Full,
-    /// Everything takes longer.
+    /// All delays are longer.
     Slow,
     /// New connections end after some bytes.
     Breaks,
@@ -43,9 +43,9 @@ pub enum Trouble {
     Lies,
     /// It refuses logins.
     Refuses,
-    /// This host has no descriptor left.
+    /// This host has no free descriptor.
     NoSockets,
-    /// Datagrams are lost, doubled and overtake each other.
+    /// Datagrams are lost, duplicated and reordered.
     Loses,
 }
 
@@ -65,7 +65,7 @@ impl Trouble {
         Self::Loses,
     ];
 
-    /// Whether a datagram is lost.
+    /// Draws whether a datagram is lost.
     fn loses(self, rng: &mut Rng) -> bool {
         match self {
             Self::Cut | Self::Drops | Self::Dead => true,
@@ -75,7 +75,7 @@ impl Trouble {
     }
 }
 
-/// A server and the network's state of it.
+/// A server and its state in the network.
 struct Place {
     server: Server,
     trouble: Trouble,
@@ -93,10 +93,10 @@ enum State {
     Datagrams,
 }
 
-/// The greatest latency of a healthy path, in microseconds.
+/// The maximum latency of a healthy path, in microseconds.
 const LATENCY_US: usize = 400;
 
-/// Linux's first retransmission timeouts: of a SYN, and of data. In microseconds.
+/// Linux's first retransmission timeouts, of a SYN and of data, in microseconds.
 const DIALED_AGAIN_US: u64 = 1_000_000;
 const SENT_AGAIN_US: u64 = 200_000;
 
@@ -105,23 +105,23 @@ struct Link {
     state: State,
     /// The client has closed it.
     is_closed: bool,
-    /// What has come and is not read; behind it, the end.
+    /// Received and unread bytes, followed by the end.
     inbox: VecDeque<u8>,
     end: Option<Result<(), Errno>>,
     datagrams: VecDeque<Vec<u8>>,
-    /// Bytes that the server has not taken, and how many may be on their way.
+    /// Bytes that the server has not read, and the maximum in transit.
     unsent: usize,
     room: usize,
-    /// When the last piece arrives, in each direction: nothing overtakes it.
+    /// The arrival time of the last piece, in each direction: nothing overtakes it.
     up_us: u64,
     down_us: u64,
-    /// When what was lost is sent again, in each direction: what comes behind it waits.
+    /// The time of the retransmission of lost bytes, in each direction: later ones wait for it.
     up_again_us: u64,
     down_again_us: u64,
     /// Bytes until it breaks, in each direction.
     breaks_up: Option<usize>,
     breaks_down: Option<usize>,
-    /// The server's end; `None`: it knows nothing of it.
+    /// The server's end; `None`: the server does not know the connection.
     session: Option<Session>,
     watch: Option<(u32, u64, bool)>,
 }
@@ -132,7 +132,7 @@ enum Event {
     Down(SocketId, Vec<u8>),
     /// The server's end closes, in order or by a reset.
     End(SocketId, Result<(), Errno>),
-    /// Something begins or ends at a server.
+    /// A trouble starts or ends at a server.
     Turn(usize),
 }
 
@@ -147,11 +147,11 @@ pub struct Net {
     links: BTreeMap<SocketId, Link>,
     places: Vec<Place>,
     pollers: u32,
-    /// Troubles come and go.
+    /// Troubles start and end.
     is_wild: bool,
-    /// Which of them.
+    /// The kinds of troubles.
     troubles: Vec<Trouble>,
-    /// How long one lasts at the most.
+    /// The maximum duration of a trouble.
     trouble_us: usize,
 }
 
@@ -206,7 +206,7 @@ impl Net {
         self.places.iter_mut().map(|place| &mut place.server)
     }
 
-    /// Sets what connections to servers begin with.
+    /// Sets the requirements at the start of connections to servers.
     pub fn shut(&mut self, rules: &Rules) {
         self.servers_mut().for_each(|server| server.rules = rules.clone());
     }
@@ -220,7 +220,7 @@ impl Net {
         executed.into_iter().filter(|(_, count)| *count > 1).map(|(number, _)| number).collect()
     }
 
-    /// Starts failures of all kinds but `without`, each of at most `trouble_us` microseconds.
+    /// Starts failures of all kinds except `without`, each of at most `trouble_us` microseconds.
     pub fn go_wild(&mut self, trouble_us: usize, without: &[Trouble]) {
         self.is_wild = true;
         self.trouble_us = trouble_us;
@@ -239,7 +239,7 @@ impl Net {
         }
         let now_us = self.now_us;
         let events = std::mem::take(&mut self.events).into_iter();
-        // What was lost waits for its time all the same: see `happen`.
+        // Lost bytes still wait for their time: see `happen`.
         self.events =
             events.map(|((at_us, number), event)| ((at_us.min(now_us), number), event)).collect();
         for link in self.links.values_mut() {
@@ -270,7 +270,7 @@ impl Net {
         self.events.first_key_value().map(|((at_us, _), _)| *at_us)
     }
 
-    /// Whether a socket that a poller watches is ready.
+    /// Returns true if a watched socket is ready.
     pub(crate) fn is_ready(&self) -> bool {
         self.links.values().any(|link| link.watch.is_some_and(|(_, _, out)| is_ready(link, out)))
     }
@@ -330,7 +330,7 @@ impl Net {
         }
     }
 
-    /// A trouble ends, or another begins.
+    /// Ends a trouble, or starts another.
     fn turn(&mut self, place: usize) {
         if !self.is_wild {
             return;
@@ -372,7 +372,7 @@ impl Net {
         }
     }
 
-    /// The server's end is gone; what was on its way is lost.
+    /// Drops the server's end; bytes in transit are lost.
     fn reset(&mut self, id: SocketId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         if link.state == State::Open {
@@ -399,7 +399,7 @@ impl Net {
         self.at(at_us, Event::End(id, end));
     }
 
-    // What the client's end does.
+    // The operations of the client's end.
 
     pub(crate) fn new_poller(&mut self) -> u32 {
         self.pollers += 1;
@@ -474,7 +474,7 @@ impl Net {
         }
     }
 
-    /// What a poller tells of its sockets, in an order of its own.
+    /// A poller's reports on its sockets, in a random order.
     pub(crate) fn ready(&mut self, poller: u32) -> Vec<u64> {
         let told = self.links.values().filter_map(|link| match link.watch {
             Some((mine, data, output)) if mine == poller && is_ready(link, output) => Some(data),
@@ -529,7 +529,7 @@ impl Net {
         Ok(len)
     }
 
-    /// Bytes arrive at the server, which answers.
+    /// Delivers bytes to the server, which answers.
     fn up(&mut self, id: SocketId, bytes: &[u8]) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.unsent = link.unsent.saturating_sub(bytes.len());
@@ -547,7 +547,7 @@ impl Net {
         }
         let is_known = link.session.is_some() && self.places[place].trouble != Trouble::Dead;
         let Some(session) = link.session.as_mut().filter(|_| is_known) else {
-            // Nobody there knows this connection; now and then nobody says so, either.
+            // The server does not know this connection, and occasionally does not reset it, either.
             if matches!(link.state, State::Open) && !self.rng.one_in(3) {
                 self.end_later(id, Err(Errno::CONNRESET));
             }
@@ -644,7 +644,7 @@ impl Net {
         Ok(len)
     }
 
-    /// What was sent still arrives; what comes back is nobody's.
+    /// Closes the client's end: sent bytes still arrive, but answers are dropped.
     pub(crate) fn close(&mut self, id: SocketId) {
         if let Some(link) = self.links.get_mut(&id) {
             (link.is_closed, link.watch) = (true, None);
@@ -654,7 +654,7 @@ impl Net {
     }
 }
 
-/// The first retransmission at or after `until_us`; each waits twice as long as the one before.
+/// The first retransmission at or after `until_us`; each waits twice as long as the previous one.
 fn again(lost_us: u64, first_us: u64, until_us: u64) -> u64 {
     let (mut at_us, mut wait_us) = (lost_us + first_us, first_us);
     while at_us < until_us {
@@ -664,7 +664,7 @@ fn again(lost_us: u64, first_us: u64, until_us: u64) -> u64 {
     at_us
 }
 
-/// Whether a poller tells of it.
+/// Returns true if a poller reports it.
 fn is_ready(link: &Link, output: bool) -> bool {
     match link.state {
         State::Dialing => false,
@@ -677,7 +677,7 @@ fn is_ready(link: &Link, output: bool) -> bool {
     }
 }
 
-/// The bytes in pieces, cut anywhere: as often as not it is not.
+/// Cuts the bytes anywhere; half of the time, it does not cut them.
 fn pieces(rng: &mut Rng, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let mut rest = bytes;

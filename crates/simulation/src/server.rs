@@ -1,5 +1,5 @@
-//! A simulated server: a map of items behind the protocols' own parsers. It records which calls it
-//! executed, and when.
+//! A simulated server: a map of items behind the protocols' own parsers. It records the calls that
+//! it executed, and their times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,20 @@ use super::call::{mark, number_of};
 use super::handshake::{Handshake, Rules};
 use super::lies::{self, Reply, Tells};
 
-/// Bytes that an item may grow to.
+/// Maximum bytes of an item.
 const ITEM_BYTES_MAX: usize = 500_000;
 
-/// What a server knows of one connection.
+/// The server's state of one connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     handshake: Handshake,
-    /// Something of what was sealed was changed: what comes back need not make sense.
+    /// Encrypted bytes were changed, so the input may be senseless.
     is_lied_to: bool,
-    /// Received, and no whole request yet.
+    /// Received bytes of an incomplete request.
     input: Vec<u8>,
 }
 
-/// Bytes of the data block that follows, if one does.
+/// The number of bytes of the following data block, if any.
 fn block_len(request: &text::Request<'_>) -> Option<usize> {
     match request {
         text::Request::Store(store) => Some(store.len as usize),
@@ -39,11 +39,11 @@ fn block_len(request: &text::Request<'_>) -> Option<usize> {
     }
 }
 
-/// What it says to what it received.
+/// The answer to received bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
-    /// It closes the connection behind that.
+    /// It closes the connection after that.
     pub(crate) ends: bool,
 }
 
@@ -51,25 +51,25 @@ pub(crate) struct Answer {
 #[derive(Debug, Default)]
 pub struct Server {
     items: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The time at which an item ends that `set` or `touch` gave an expiry time, in microseconds.
+    /// The end of items with an expiry time from `set` or `touch`, in microseconds.
     ends_us: BTreeMap<Vec<u8>, u64>,
     /// It answers wrongly.
     pub lies: bool,
-    /// The next bytes that it sends do not arrive as they were sealed.
+    /// Corrupts the next encrypted bytes that it sends.
     pub spoils: bool,
-    /// It lets nobody in.
+    /// It refuses all logins.
     pub(crate) refuses: bool,
-    /// What connections begin with, and how often somebody began otherwise.
+    /// The requirements at the start of connections.
     pub(crate) rules: Rules,
     /// The number of times that a client sent something else before the handshake and login.
     pub unauthenticated: u64,
-    /// The number of times that each call came that must not come twice, by the calls' numbers.
+    /// The number of executions of each call that must run only once, by the calls' numbers.
     pub executed: BTreeMap<u64, u32>,
     /// The time at which each key was last deleted.
     pub deleted_us: BTreeMap<Vec<u8>, u64>,
-    /// The keys whose values were asked for.
+    /// The keys whose values were requested.
     pub asked: BTreeSet<Vec<u8>>,
-    /// Who may fill a key, and how often such tokens were given.
+    /// The tokens to fill keys, and the number of tokens granted.
     tokens: BTreeMap<Vec<u8>, u64>,
     pub(crate) tokens_given: u64,
     now_us: u64,
@@ -81,7 +81,7 @@ impl Server {
         Session { handshake: Handshake::new(&self.rules), is_lied_to: false, input: Vec::new() }
     }
 
-    /// Takes bytes that arrive, and answers what has become whole.
+    /// Takes received bytes, and answers complete requests.
     pub(crate) fn serve(
         &mut self,
         session: &mut Session,
@@ -131,7 +131,7 @@ impl Server {
         Some((login.len, vec![login.reply]))
     }
 
-    /// Answers one datagram: gets alone, in datagrams of a size that cuts replies often.
+    /// Answers one datagram: only gets, in datagrams of a size that often cuts replies.
     pub(crate) fn datagram(&mut self, bytes: &[u8], now_us: u64, rng: &mut Rng) -> Vec<Vec<u8>> {
         self.now_us = now_us;
         let Some((frame, payload)) = udp::split(bytes) else { return Vec::new() };
@@ -279,7 +279,7 @@ impl Server {
         true
     }
 
-    /// The item ends in this many seconds; 0: never.
+    /// Makes the item end in this many seconds; 0: never.
     fn end_in(&mut self, key: &[u8], secs: i64) {
         self.ends_us.remove(key);
         if let Ok(secs @ 1..) = u64::try_from(secs) {

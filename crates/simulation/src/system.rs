@@ -19,7 +19,7 @@ pub fn enter(net: Net) {
     simulated::enter(&ThreadNet);
 }
 
-/// Lends the network of this thread.
+/// Gives access to the network of this thread.
 ///
 /// # Panics
 ///
