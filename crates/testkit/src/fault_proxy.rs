@@ -1,12 +1,12 @@
-//! A TCP proxy before a server that a test makes fail: refused connections, a black hole, resets,
-//! slowness.
+//! A TCP proxy in front of a server, which fails on request of a test: refused connections, a black
+//! hole, resets, slowness.
 //!
-//! It has a port of its own and passes bytes on to the server's. The server runs on and keeps its
-//! items, so a test can connect to it directly and see what came through.
+//! It has a separate port and passes bytes on to the server's. The server keeps running with its
+//! items, so a test can connect to it directly and see the bytes that arrived.
 //!
-//! Two other relays have another use, and none could stand in for the others:
+//! Two other relays have other uses, and none could replace the others:
 //!
-//! * `demo::link` models a wide-area link. Each piece is delayed without holding up the next, and a
+//! * `demo::link` models a wide-area link. The delay of a piece does not hold up the next, and a
 //!   cut loses nothing, which takes a task and a queue for each direction. It belongs to a
 //!   published program, which uses no test support, and this crate has no runtime for it.
 //! * `e2e/tests/invalidate/cut.rs` reads the packets of a database and changes one of them.
@@ -15,8 +15,8 @@
 //! returns.
 //!
 //! `set` and `drop` write `epoch` and `is_ending` with SeqCst, and the accepting and passing
-//! threads read them so: speed does not count here, and one order of all is the easiest to reason
-//! about.
+//! threads read them likewise: speed does not matter here, and a single total order is the easiest
+//! to reason about.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -29,7 +29,7 @@ use rustix::net::sockopt;
 
 use crate::process::free_port;
 
-/// The interval at which threads look at the mode.
+/// The interval at which threads check the mode.
 const TICK: Duration = Duration::from_millis(2);
 
 /// The behaviour of a proxy.
@@ -39,25 +39,25 @@ pub enum Mode {
     Open,
     /// Passes everything on, each piece of a reply after this delay.
     Slow(Duration),
-    /// Passes requests on, and keeps replies until it does something else.
+    /// Passes requests on, and keeps replies until the mode changes.
     Held,
-    /// Takes connections and bytes, and passes nothing on.
+    /// Accepts connections and bytes, and passes nothing on.
     BlackHole,
-    /// Resets connections when they have been made.
+    /// Resets new connections.
     Reset,
-    /// Nobody listens, and what was connected is closed.
+    /// Does not listen, and closes existing connections.
     Refuse,
 }
 
 #[derive(Debug)]
 struct State {
     mode: Mutex<Mode>,
-    /// Connections made before it rose are closed.
+    /// Its increase closes connections made before.
     epoch: AtomicU64,
     is_ending: AtomicBool,
 }
 
-/// A proxy before one server. Its threads end with it.
+/// A proxy in front of one server. Its threads end with it.
 #[derive(Debug)]
 pub struct FaultProxy {
     addr: SocketAddr,
@@ -66,11 +66,11 @@ pub struct FaultProxy {
 }
 
 impl FaultProxy {
-    /// An open proxy before `server`.
+    /// An open proxy in front of `server`.
     #[must_use]
     pub fn before(server: SocketAddr) -> Self {
-        // No port that the system gives to a connection of anybody's while this refuses. Another
-        // process may take it before this does.
+        // A port that the system gives to no connection while this proxy refuses. Another process
+        // may take it first.
         let bound = (0..100).find_map(|_| {
             let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
             TcpListener::bind(addr).ok().map(|listener| (addr, listener))
@@ -172,7 +172,7 @@ fn accept(first: TcpListener, addr: SocketAddr, server: SocketAddr, state: &Arc<
     }
 }
 
-/// Passes bytes on, one way.
+/// Passes bytes on in one direction.
 fn pass(mut from: TcpStream, mut to: TcpStream, is_reply: bool, state: &State, epoch: u64) {
     from.set_nonblocking(false).unwrap();
     to.set_nonblocking(false).unwrap();

@@ -1,8 +1,8 @@
-//! A server with faulty answers at times: another key, another length, too late, twice, too large,
-//! or with a line too many.
+//! A server with occasional faulty answers: another key, another length, too late, twice, too
+//! large, or with an extra line.
 //!
-//! The true value of a key is [`value_of`] it, so that a reader knows the key of a value. It speaks
-//! text, or the binary protocol to a client that begins with that.
+//! The true value of a key is its [`value_of`], so that a reader knows the key of a value. It uses
+//! text, or the binary protocol for a client that starts with that.
 //!
 //! The counters are stored with SeqCst by the serving threads; their partners are the loads in the
 //! test, which must see a silence before the bytes that follow it.
@@ -25,19 +25,19 @@ pub enum Fault {
     TooShort,
     /// A length that is longer than the value.
     TooLong,
-    /// After `patience`, which is longer than anyone waits.
+    /// After `patience`, which exceeds every client's timeout.
     Late,
-    /// The answer, and one that nobody asked for.
+    /// The answer, and an unsolicited one.
     Unsolicited,
     /// A value of 2 GiB is announced.
     Oversized,
-    /// The answer, and a line; as a packet, the answer twice.
+    /// The answer and an additional line; as a packet, the answer twice.
     ExtraLine,
     /// The answer of another command.
     WrongKind,
-    /// No word of the protocol.
+    /// Bytes outside the protocol.
     Garbage,
-    /// Half of the answer, and the end.
+    /// Half of the answer, then the end.
     Cut,
 }
 
@@ -57,7 +57,7 @@ impl Fault {
     ];
 }
 
-/// The value that every honest server has for `key`.
+/// The value of `key` at every honest server.
 #[must_use]
 pub fn value_of(key: &str) -> String {
     format!("value-of-{key}")
@@ -82,7 +82,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The fault of the next answer; none if it is to be right.
+    /// The fault of the next answer; none if it is to be correct.
     fn next_fault(&self) -> Option<Fault> {
         // SeqCst: partners of both additions are those of other connections, and the load in
         // `faults`.
@@ -96,7 +96,7 @@ impl Shared {
 }
 
 impl FaultyServer {
-    /// Answers gets; every `one_in`th line (or packet) is answered by one of `faults`, in turn.
+    /// Answers gets; every `one_in`th line (or packet) gets one of `faults`, in turn.
     #[must_use]
     pub fn start(faults: &[Fault], one_in: usize, patience: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -160,9 +160,9 @@ impl Drop for FaultyServer {
     }
 }
 
-/// One connection, until it ends or a fault ends it.
+/// Serves one connection, until it ends or a fault ends it.
 fn serve(mut stream: TcpStream, shared: &Shared) {
-    // Answers of one turn leave at once, as a server sends them.
+    // Answers of one turn leave at once, as from a real server.
     stream.set_nodelay(true).unwrap();
     let Ok(reader) = stream.try_clone() else { return };
     let mut lines = BufReader::new(reader);
@@ -209,7 +209,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
     }
 }
 
-/// The answer that goes out.
+/// The faulty answer.
 fn faulty_reply(fault: Fault, key: &str, honest: &str) -> String {
     let len = value_of(key).len();
     match fault {

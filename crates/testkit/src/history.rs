@@ -1,4 +1,4 @@
-//! Judges whether what concurrent clients saw could have happened one command at a time.
+//! Checks whether the observations of concurrent clients could have happened one command at a time.
 //!
 //! Each key is judged by itself: a key is linearizable when every command on it can be given one
 //! moment between its call and its return such that the answers are those of a single memcached
@@ -7,12 +7,12 @@
 //!
 //! # Method
 //!
-//! Calls and returns are walked in the order of time. A *configuration* is a state the key may be
-//! in together with the set of commands, called and not yet returned, that have already had their
-//! moment. When a command returns, every configuration in which it has not had its moment is
+//! Calls and returns are processed in the order of time. A *configuration* is a possible state of
+//! the key together with the set of commands, called and not yet returned, that have already had
+//! their moment. When a command returns, every configuration in which it has not had its moment is
 //! extended by pending commands in every order until it has; configurations that cannot are
-//! dropped. When none is left there is no such order, and the history is refused. With eight
-//! clients at most eight commands are pending on a key, so the sets stay small however long the
+//! dropped. If none is left, there is no such order, and the history is refused. With eight
+//! clients, at most eight commands are pending on a key, so the sets stay small however long the
 //! history is.
 //!
 //! Source: "Testing for linearizability" (Gavin Lowe, 2017), just-in-time linearization; the model
@@ -27,7 +27,7 @@ pub use model::{Op, Out, State, Val};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write as _};
 
-/// One command as a client saw it. Times are nanoseconds since any moment common to all clients.
+/// One command as seen by a client. Times are nanoseconds since any moment common to all clients.
 #[derive(Debug, Clone)]
 pub struct Event {
     /// Just before the first byte was sent.
@@ -41,14 +41,14 @@ pub struct Event {
     pub out: Out,
 }
 
-/// The changes that a key may undergo by itself.
+/// The spontaneous changes of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing: what was stored stays until a command changes it.
+    /// None: a stored value stays until a command changes it.
     Strict,
-    /// An item may vanish at any moment (memory was needed for another).
+    /// An item may vanish at any moment (another one needed the memory).
     Evicting,
-    /// The same; and a read may show a cas unique of no item, where there was no memory to give the
+    /// The same; and a read may show a cas unique of no item, if there was no memory to give the
     /// item one (decision 111).
     Starved,
     /// Items stay; a read may show a cas unique of no item, as above.
@@ -58,16 +58,16 @@ pub enum Mode {
 /// The contents of an accepted history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Commands judged.
+    /// Number of checked commands.
     pub ops: usize,
-    /// The most configurations that were alive at once: how much freedom the history left.
+    /// The maximum number of configurations at one time: a measure of the history's freedom.
     pub widest: usize,
 }
 
 /// A history that no order of its commands explains.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The commands around the one whose return left no explanation, which is marked.
+    /// The commands around the one whose return has no explanation, which is marked.
     pub text: String,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for Violation {
     }
 }
 
-/// Judges the commands of one key.
+/// Checks the commands of one key.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ pub fn check(events: &[Event], mode: Mode) -> Result<Summary, Violation> {
         moments.push((event.call, false, index));
         moments.push((event.ret.max(event.call), true, index));
     }
-    // At the same nanosecond a call comes first: then the two commands count as concurrent.
+    // At the same nanosecond, a call comes first, so that the two commands count as concurrent.
     moments.sort_unstable();
 
     let mut pending = Pending { slots: [None; 64] };
@@ -111,13 +111,13 @@ pub fn check(events: &[Event], mode: Mode) -> Result<Summary, Violation> {
     Ok(summary)
 }
 
-/// Judges the values of one key alone: each hit has a value that a command stored, which was
-/// called before the hit returned, and a unique of its own. Sums and texts put together are not
-/// for it.
+/// Checks only the values of one key: each hit has a value that a command stored, which was called
+/// before the hit returned, and a unique of its value. It does not support sums and concatenated
+/// texts.
 ///
 /// # Errors
 ///
-/// The commands around the first hit of a value that nobody had stored.
+/// The commands around the first hit of a value that no command had stored.
 pub fn check_values(events: &[Event]) -> Result<(), Violation> {
     unique_cas(events)?;
     for (index, event) in events.iter().enumerate() {
@@ -140,12 +140,12 @@ pub fn check_values(events: &[Event]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// A cas unique names one version of a key: seen with two values, or of a stale item and of one
-/// that is not, it names two.
+/// A cas unique names one version of a key: seen with two values, or for a stale item and a fresh
+/// one, it names two.
 fn unique_cas(events: &[Event]) -> Result<(), Violation> {
     let mut versions: BTreeMap<u64, Vec<(Val, Option<bool>, usize)>> = BTreeMap::new();
     for (index, event) in events.iter().enumerate() {
-        // A plain get does not tell stale items.
+        // A plain get does not report stale items.
         let (val, cas, is_stale) = match event.out {
             Out::Hit { val, cas } => (val, cas, (event.op == Op::MetaGet).then_some(false)),
             Out::Stale { val, cas, .. } => (val, cas, Some(true)),
@@ -199,7 +199,7 @@ impl Pending {
     }
 }
 
-/// The configurations after the command in `slot` has returned, from which its bit is gone.
+/// The configurations after the return of the command in `slot`, without its bit.
 fn linearize(
     events: &[Event],
     mode: Mode,
@@ -237,7 +237,7 @@ fn linearize(
     left.into_iter().collect()
 }
 
-/// The commands that were under way near the return of `index`, in the order of their calls.
+/// The commands in progress near the return of `index`, in the order of their calls.
 fn around(events: &[Event], index: usize) -> String {
     let bad = &events[index];
     let mut order: Vec<usize> = (0..events.len()).collect();

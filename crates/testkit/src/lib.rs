@@ -2,8 +2,8 @@
 //! readings, a seeded generator of random numbers, and a checker of concurrent histories.
 //!
 //! Nothing here is a stand-in: a [`Server`] is the real program on a loopback port, a [`Wire`] is a
-//! TCP connection that sends exactly the bytes it is given. A helper that meets something
-//! unexpected panics with what it saw, because its caller is a test.
+//! TCP connection that sends exactly the given bytes. A helper that meets an unexpected result
+//! panics with it, because its caller is a test.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,

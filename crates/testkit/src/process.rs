@@ -1,6 +1,6 @@
 //! Free ports, readings of a running process, and limits of open files, for tests.
 //!
-//! Relaxed is enough for `RssWatch`: the flag carries no data, the result comes by the join.
+//! Relaxed is enough for `RssWatch`: the flag carries no data, and the result comes by the join.
 
 use processes::usage;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
@@ -10,25 +10,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Resident memory of `pid` in bytes, now.
+/// Current resident memory of `pid` in bytes.
 #[must_use]
 pub fn rss_bytes(pid: u32) -> u64 {
     usage::rss_bytes(pid).expect("the process is alive")
 }
 
-/// The most resident memory that `pid` ever had, in bytes.
+/// Peak resident memory of `pid`, in bytes.
 #[must_use]
 pub fn peak_rss_bytes(pid: u32) -> u64 {
     usage::peak_rss_bytes(pid).expect("the process is alive")
 }
 
-/// CPU time that `pid` used so far, user and system, in all its threads.
+/// CPU time of `pid` so far, user and system, in all its threads.
 #[must_use]
 pub fn cpu_time(pid: u32) -> Duration {
     usage::cpu_time(pid).expect("the process is alive")
 }
 
-/// A loopback port that nothing listens on; see [`processes::free_port`].
+/// A loopback port without a listener; see [`processes::free_port`].
 #[must_use]
 pub fn free_port() -> u16 {
     processes::free_port().expect("one of thousands of ports is free")
@@ -47,8 +47,8 @@ pub fn limit_open_files(pid: u32, count: u64) {
     prlimit(Some(pid), Resource::Nofile, limit).expect("the limit of one's own child");
 }
 
-/// Raises this process's limit of open files to `wanted` and says what it is now, which may be
-/// less.
+/// Raises this process's limit of open files to `wanted` and returns the new one, which may be
+/// lower.
 pub fn raise_open_files(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
     let enough = now.current.is_none_or(|current| current >= wanted);
@@ -64,10 +64,9 @@ pub fn raise_open_files(wanted: u64) -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Watches the resident memory of a process from a thread of its own.
+/// Watches the resident memory of a process from a separate thread.
 ///
-/// The kernel's own high-water mark would do for a limit; this one can be asked for a part of a
-/// run.
+/// The kernel's high-water mark would suffice for a limit; this one can cover a part of a run.
 #[derive(Debug)]
 pub struct RssWatch {
     stop: Arc<AtomicBool>,
@@ -91,7 +90,7 @@ impl RssWatch {
         Self { stop, reader: Some(reader) }
     }
 
-    /// The most that was seen, in bytes.
+    /// The observed maximum, in bytes.
     pub fn most(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.reader.take().expect("asked once").join().expect("the process was there all the time")

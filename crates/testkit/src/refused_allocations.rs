@@ -1,4 +1,4 @@
-//! A session by TLS with a program of this process, each of whose allocations fails once.
+//! A TLS session with a program in this process, each of whose allocations fails once.
 //!
 //! The test makes `reserve::Failing` its global allocator and starts the program.
 
@@ -14,13 +14,13 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Bytes of a value that is longer than a record, and chained in a store.
+/// Bytes of a value that exceeds a record, and is chained in a store.
 const LARGE: usize = 100_000;
 
-/// The longest wait for a reply.
+/// The maximum wait for a reply.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes a certificate of its own and its key: the files `cert` and `key` of the folder.
+/// Makes a self-signed certificate and its key: the files `cert` and `key` of the folder.
 pub fn certify(folder: &Path) {
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=localhost"]);
@@ -32,23 +32,24 @@ pub fn certify(folder: &Path) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// A request, and its reply if nothing is refused.
+/// A request, and its reply if no allocation is refused.
 type Step = (Vec<u8>, Vec<u8>);
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// A program that speaks TLS, and the session that clients have with it.
+/// A TLS program, and the session of its clients.
 #[derive(Debug)]
 pub struct Session {
     address: SocketAddr,
     config: Arc<ClientConfig>,
     steps: Vec<Step>,
-    /// An error may stand behind the values of a request's first keys.
+    /// An error may follow the values of a request's first keys.
     has_late_errors: bool,
 }
 
 impl Session {
-    /// A session with who has the certificate of the folder, among it one request for `keys` keys.
+    /// A session with the holder of the folder's certificate, including one request for `keys`
+    /// keys.
     #[must_use]
     pub fn new(address: SocketAddr, folder: &Path, keys: usize, has_late_errors: bool) -> Self {
         let mut roots = RootCertStore::empty();
@@ -60,8 +61,8 @@ impl Session {
         Self { address, config: Arc::new(config), steps: steps(keys), has_late_errors }
     }
 
-    /// Refuses each allocation of the session, alone and with all that follow it. After each a
-    /// whole session is served.
+    /// Refuses each allocation of the session, first only that one, then also all that follow it.
+    /// After each, a whole session is served.
     pub fn refuse_each_allocation(&self) {
         exempt_thread(true);
         self.serves();
@@ -90,8 +91,8 @@ impl Session {
         Ok(StreamOwned::new(session, socket))
     }
 
-    /// Plays the session over one connection. True if each request had its own reply; otherwise the
-    /// first that had not was refused, or its connection ended, and no other bytes came.
+    /// Plays the session over one connection. Returns true if each request had its own reply;
+    /// otherwise the first other one was refused, or its connection ended, and no other bytes came.
     fn plays(&self) -> bool {
         let Ok(mut stream) = self.connect().inspect_err(assert_no_silence) else { return false };
         self.steps.iter().all(|(request, want)| {
@@ -102,7 +103,8 @@ impl Session {
         })
     }
 
-    /// The program is as it was, once its loop has seen that there is memory again.
+    /// Asserts that the program serves as before, once its loop has seen that there is memory
+    /// again.
     fn serves(&self) {
         let end = Instant::now() + PATIENCE;
         while !self.plays() {
@@ -110,9 +112,9 @@ impl Session {
         }
     }
 
-    /// What comes, up to the length of the reply, an error in its place, or the connection's end.
+    /// Reads up to the length of the reply, an error instead, or the connection's end.
     fn ask(&self, stream: &mut Stream, request: &[u8], len: usize) -> Vec<u8> {
-        // The program may have closed: the reply tells.
+        // The program may have closed; the reply shows that.
         let _ = stream.write_all(request);
         let (mut reply, mut part) = (Vec::new(), [0; 65536]);
         while reply.len() < len && self.error_in(&reply).is_none() {
@@ -128,7 +130,7 @@ impl Session {
         reply
     }
 
-    /// Where the error begins in a reply that ends with one.
+    /// The start of the error in a reply that ends with one.
     fn error_in(&self, reply: &[u8]) -> Option<usize> {
         const ERROR: &[u8] = b"SERVER_ERROR ";
         let at = if self.has_late_errors {
@@ -140,7 +142,7 @@ impl Session {
     }
 }
 
-/// A connection ends at once, or is served.
+/// Asserts that a connection ends at once, or is served.
 fn assert_no_silence(error: &io::Error) {
     let is_silence = matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
     assert!(!is_silence, "no answer: {error}");

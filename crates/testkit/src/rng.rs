@@ -1,20 +1,19 @@
-//! A small seeded generator of random numbers, so that a failing test can be run again from the
-//! seed it printed.
+//! A small seeded generator of random numbers, so that a failed test can be repeated with its
+//! printed seed.
 //!
-//! Source: `splitmix64` (Sebastiano Vigna, public domain); good enough to choose test inputs, and
-//! nothing else. Not a library's, because recorded seeds must name the same sequence in every
-//! version.
+//! Source: `splitmix64` (Sebastiano Vigna, public domain); good enough only to choose test inputs.
+//! It is not a library's, because recorded seeds must name the same sequence in every version.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A seeded sequence of numbers; the same seed gives the same sequence for ever.
+/// A seeded sequence of numbers; the same seed always gives the same sequence.
 #[derive(Debug, Clone)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// The sequence that `seed` names.
+    /// The sequence of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -52,7 +51,7 @@ impl Rng {
     }
 }
 
-/// The seed to use: `SEED` of the environment, else a new one. The caller prints it.
+/// The seed from `SEED` of the environment, else a new one. The caller prints it.
 #[must_use]
 pub fn seed_from_env() -> u64 {
     match std::env::var("SEED") {
@@ -63,8 +62,8 @@ pub fn seed_from_env() -> u64 {
     }
 }
 
-/// Calls `run` with one seed after the other: `by_default` seeds, or those that the environment
-/// names (`SEED`, `SEEDS`). `name` is the test's, for the line that repeats a failed run.
+/// Calls `run` with one seed after the other: `by_default` seeds, or those in the environment
+/// (`SEED`, `SEEDS`). `name` is the test's, for the line that repeats a failed run.
 pub fn seeds(by_default: u64, name: &str, mut run: impl FnMut(u64)) {
     let number = |name, default| {
         std::env::var(name).map_or(default, |text| text.parse::<u64>().expect("a number"))
@@ -76,7 +75,7 @@ pub fn seeds(by_default: u64, name: &str, mut run: impl FnMut(u64)) {
     }
 }
 
-/// Prints how to repeat a run that fails.
+/// Prints how to repeat a failed run.
 struct Repeat<'a> {
     name: &'a str,
     seed: u64,
@@ -93,9 +92,9 @@ impl Drop for Repeat<'_> {
     }
 }
 
-/// The seeds of `list` that belong to `test`: one a line, after the test's name. Lines that begin
-/// with `#` say why a seed is there. Known seeds are run every time, before the new one; not with
-/// `SEED`, which asks for one alone.
+/// The seeds of `list` for `test`: one per line, after the test's name. Lines that start with `#`
+/// say why a seed is there. Known seeds are run every time, before the new one; but not with
+/// `SEED`, which requests only one.
 #[must_use]
 pub fn known_seeds(list: &str, test: &str) -> Vec<u64> {
     if std::env::var_os("SEED").is_some() {

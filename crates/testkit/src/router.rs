@@ -1,4 +1,4 @@
-//! The proxy as a child process, on a port and with a configuration of its own.
+//! The proxy as a child process, with its own port and configuration.
 
 use std::env;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ pub struct Router {
 
 impl Router {
     /// Starts it with this configuration and these arguments, and waits until it accepts. Without
-    /// `-t` servers have a minute for an answer: on a busy machine an honest one is not late.
+    /// `-t`, servers have a minute for an answer: on a busy machine an honest one is not late.
     #[must_use]
     pub fn start(config: &str, args: &[&str]) -> Self {
         Self::under(&[], config, args)
@@ -54,8 +54,8 @@ impl Router {
         router
     }
 
-    /// Over pools of these servers: `all` of all, and `A`, `B`, ... of one each. Failed deletes are
-    /// not kept.
+    /// Pools of these servers: `all` of all, and `A`, `B`, ... of one each. Failed deletes are not
+    /// kept.
     #[must_use]
     pub fn over(servers: &[SocketAddr], route: &str, args: &[&str]) -> Self {
         let args: Vec<&str> = args.iter().copied().chain(["--asynclog-disable"]).collect();
@@ -79,13 +79,13 @@ impl Router {
         Wire::connect(self.addr)
     }
 
-    /// Ends it by SIGKILL and starts it again, on the same port.
+    /// Kills it with SIGKILL and starts it again, on the same port.
     pub fn kill_and_restart(&mut self) {
         self.kill();
         self.restart();
     }
 
-    /// Ends it by SIGKILL.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         self.child.kill();
     }
@@ -101,14 +101,14 @@ impl Router {
         self.child.signal(signal).expect("one's own child");
     }
 
-    /// Sends it a signal, and waits for the end that it brings about.
+    /// Sends it a signal, and waits for its end.
     #[must_use]
     pub fn end_by(mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
         self.child.wait().unwrap()
     }
 
-    /// The file of all that it printed, also before it was killed.
+    /// The file of its output, also from before it was killed.
     #[must_use]
     pub fn log_path(&self) -> &Path {
         &self.log
@@ -120,7 +120,7 @@ impl Router {
         &self.config
     }
 
-    /// Puts another configuration in the place of its own, in one piece.
+    /// Replaces its configuration atomically.
     pub fn replace_config(&self, text: &str) {
         replace(&self.config, text);
     }
@@ -195,8 +195,7 @@ pub fn config(servers: &[SocketAddr], route: &str) -> String {
     format!(r#"{{"pools": {{"all": {{"servers": [{all}]}}{pools}}}, "route": {route}}}"#)
 }
 
-/// Puts a file in another's place in one piece: written in place, it would be seen empty for a
-/// moment.
+/// Replaces a file atomically: a partly written one would be seen empty for a moment.
 fn replace(path: &Path, text: &str) {
     let part = path.with_extension("part");
     fs::write(&part, text).unwrap();

@@ -1,4 +1,4 @@
-//! Real servers as child processes on a loopback port of their own.
+//! Real servers as child processes, each on a separate loopback port.
 //!
 //! `E2E_SERVER` chooses the server that a test runs against: `holdall` (the default) or
 //! `memcached` (Debian's, the program to be replaced: a test that fails there too is wrong about
@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The program that the environment asks to be tested.
+    /// The program under test, from the environment.
     #[must_use]
     pub fn under_test() -> Self {
         match env::var("E2E_SERVER").as_deref() {
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-/// The start of a server: its command line, its environment, and the programs it runs under.
+/// The start of a server: its command line, its environment, and its wrapper programs.
 #[derive(Debug, Clone)]
 pub struct Launch {
     kind: Kind,
@@ -58,7 +58,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The server under test, with no options of its own.
+    /// The server under test, without options.
     #[must_use]
     pub fn under_test() -> Self {
         Self::new(Kind::under_test())
@@ -91,7 +91,7 @@ impl Launch {
         self
     }
 
-    /// Loads a library into the server before all others, which replaces functions of the system's.
+    /// Loads a library into the server before all others, to replace functions of the system.
     #[must_use]
     pub fn preload(mut self, library: &str) -> Self {
         self.is_preloaded = true;
@@ -106,7 +106,7 @@ impl Launch {
         self
     }
 
-    /// Speaks to the server on this port, where the arguments make it listen without TLS.
+    /// Connects to this port, where the arguments make it listen without TLS.
     #[must_use]
     pub const fn plain_port(mut self, port: u16) -> Self {
         self.plain_port = Some(port);
@@ -117,7 +117,7 @@ impl Launch {
     ///
     /// # Panics
     ///
-    /// When it does not answer within 20 seconds; the message holds what it printed.
+    /// If it does not answer within 20 seconds; the message contains its output.
     #[must_use]
     pub fn start(self) -> Server {
         let mut last = String::new();
@@ -149,7 +149,7 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// With its log, when it ends instead, or does not take over within 20 seconds.
+    /// With its log, if it ends instead, or does not take over within 20 seconds.
     pub fn succeed(self, running: &Server) -> Result<Server, StartError> {
         let is_serving =
             |log: &Path| fs::read_to_string(log).is_ok_and(|text| text.contains("listening on"));
@@ -193,7 +193,7 @@ impl Launch {
                 let program = if self.is_preloaded { dynamic_path() } else { holdall_path() };
                 words.extend([program.display().to_string(), "serve".into()]);
             }
-            // memcached refuses to run as root without being told as whom.
+            // memcached refuses to run as root without a user's name.
             Kind::Memcached => {
                 let program = env::var("MEMCACHED_BIN").unwrap_or_else(|_| "memcached".into());
                 words.extend([program, "-u".into(), "root".into()]);
@@ -215,13 +215,13 @@ impl Launch {
 /// A running server, ended when this is dropped.
 #[derive(Debug)]
 pub struct Server {
-    /// None when the server was there before the test.
+    /// None if the server ran before the test.
     child: Option<ChildGuard>,
     addr: SocketAddr,
     /// The argument of `-p`.
     port: u16,
     log_path: PathBuf,
-    /// None when the server was there before the test.
+    /// None if the server ran before the test.
     launch: Option<Launch>,
 }
 
@@ -249,13 +249,13 @@ impl Server {
         Launch::new(Kind::Holdall).args(args).start()
     }
 
-    /// The program that this is.
+    /// The kind of this program.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.launch.as_ref().map_or_else(Kind::under_test, |launch| launch.kind)
     }
 
-    /// The address that it listens at.
+    /// Its listening address.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
@@ -265,7 +265,7 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// When the server is one that already ran (`MEMCACHED_ADDR`).
+    /// If the server already ran (`MEMCACHED_ADDR`).
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("this test needs a server of its own, not MEMCACHED_ADDR").id()
@@ -277,13 +277,13 @@ impl Server {
         Wire::connect(self.addr)
     }
 
-    /// Resident memory in bytes, now.
+    /// Current resident memory in bytes.
     #[must_use]
     pub fn rss_bytes(&self) -> u64 {
         process::rss_bytes(self.pid())
     }
 
-    /// The most resident memory so far, in bytes.
+    /// Peak resident memory so far, in bytes.
     #[must_use]
     pub fn peak_rss_bytes(&self) -> u64 {
         process::peak_rss_bytes(self.pid())
@@ -295,7 +295,7 @@ impl Server {
         process::cpu_time(self.pid())
     }
 
-    /// One number of `stats`; panics when there is none of that name.
+    /// One number of `stats`; panics if there is none of that name.
     #[must_use]
     pub fn stat(&self, name: &str) -> u64 {
         let stats = self.stats("");
@@ -346,7 +346,7 @@ impl Server {
             if reply == want {
                 return;
             }
-            // A client may have flushed what had just been stored; nothing else excuses a miss.
+            // A client may have flushed the new item; nothing else excuses a miss.
             let before = std::mem::replace(&mut flushes, count(&mut wire));
             assert!(
                 reply == b"STORED\r\nEND\r\n" && flushes > before,
@@ -363,7 +363,7 @@ impl Server {
         child.signal(signal).expect("one's own child");
     }
 
-    /// Waits for the process to end; answers whether it ended well, and all that it printed.
+    /// Waits for the process to end; returns whether it succeeded, and its output.
     pub fn wait(&mut self) -> (bool, String) {
         let child = self.child.as_mut().expect("this test needs a server of its own");
         let status = child.wait().expect("one's own child");
@@ -376,29 +376,29 @@ impl Server {
         self.wait();
     }
 
-    /// Starts it again after [`Self::kill`], as it was started and on the same port, and waits
-    /// until it answers.
+    /// Starts it again after [`Self::kill`], with the same options and port, and waits until it
+    /// answers.
     ///
     /// # Errors
     ///
-    /// With its log, when it ends instead, or does not answer within 20 seconds.
+    /// With its log, if it ends instead, or does not answer within 20 seconds.
     pub fn restart(&mut self) -> Result<(), StartError> {
         let launch = self.launch.clone().expect("this test needs a server of its own");
         *self = launch.start_on(self.port)?;
         Ok(())
     }
 
-    /// The file of all that it printed since its start.
+    /// The file of its output since its start.
     #[must_use]
     pub fn log_path(&self) -> &Path {
         &self.log_path
     }
 
-    /// Ends the process in order; answers what it printed.
+    /// Ends the process in order; returns its output.
     ///
     /// # Panics
     ///
-    /// When it says by its status that something was wrong.
+    /// If its exit status reports an error.
     pub fn end(&mut self) -> String {
         self.signal(rustix::process::Signal::TERM);
         let (is_well, log) = self.wait();
@@ -411,7 +411,7 @@ impl Server {
         self.child.as_mut().is_none_or(ChildGuard::is_running)
     }
 
-    /// The end of what the server printed.
+    /// The end of the server's output.
     #[must_use]
     pub fn log(&self) -> String {
         let log = fs::read(&self.log_path).unwrap_or_default();
@@ -419,12 +419,12 @@ impl Server {
         String::from_utf8_lossy(&log[tail..]).into_owned()
     }
 
-    /// Waits until the log's end contains `text`: a thread of its own writes a running server's
+    /// Waits until the log's end contains `text`: a separate thread writes a running server's
     /// lines.
     ///
     /// # Panics
     ///
-    /// When it does not within ten seconds.
+    /// If it does not within ten seconds.
     #[track_caller]
     pub fn wait_for_log(&self, text: &str) {
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -459,14 +459,14 @@ fn answers(addr: SocketAddr) -> bool {
     if wire.try_send(b"version\r\n").is_err() {
         return false;
     }
-    // A server that wants a login first answers with an error line: it is there all the same.
-    // And so is one that closes at once: it speaks the binary protocol alone.
+    // A server that requires a login first answers with an error line, so it is up. The same
+    // applies to one that closes at once: it uses only the binary protocol.
     let end = wire.read_until_or_end(b"\r\n", Duration::from_secs(2)).1;
     matches!(end, End::Found | End::Closed)
 }
 
-/// True if a server that speaks the binary protocol alone, perhaps after a login, answers the
-/// packet of version.
+/// True if a server that uses only the binary protocol, perhaps after a login, answers the packet
+/// of version.
 fn answers_packets(addr: SocketAddr) -> bool {
     const VERSION: [u8; 24] = {
         let mut packet = [0; 24];
@@ -481,7 +481,7 @@ fn answers_packets(addr: SocketAddr) -> bool {
     matches!(end, End::Found | End::Closed)
 }
 
-/// The binary under test: `HOLDALL_BIN`, or the one built beside this test.
+/// The binary under test: `HOLDALL_BIN`, or the one built with this test.
 #[must_use]
 pub fn holdall_path() -> PathBuf {
     if let Some(path) = env::var_os("HOLDALL_BIN") {

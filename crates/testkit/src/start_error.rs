@@ -8,21 +8,21 @@ use thiserror::Error;
 /// A server that did not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Its log or its process could not be made, or not be asked.
+    /// Its log or its process could not be created or read.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It ended by itself.
+    /// It ended unexpectedly.
     #[error("{status}\n{log}")]
     Ended {
-        /// The status with which it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// All that it printed.
+        /// Its whole output.
         log: String,
     },
     /// It did not serve in time and was ended.
     #[error("not serving in time\n{log}")]
     NotServing {
-        /// All that it printed.
+        /// Its whole output.
         log: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A raw TCP connection: sends exactly the bytes given, reads with a deadline, hides nothing.
+//! A raw TCP connection: sends exactly the given bytes, reads with a deadline, hides nothing.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Wire {
     stream: TcpStream,
-    /// Read from the socket and not yet asked for.
+    /// Read from the socket and not yet requested.
     got: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ pub enum End {
     Closed,
     /// The peer reset the connection; bytes it sent before may be lost.
     Reset,
-    /// The time was up.
+    /// The time has passed.
     TimedOut,
 }
 
@@ -38,7 +38,7 @@ impl Wire {
         Self::try_connect(addr).unwrap_or_else(|error| panic!("connect to {addr}: {error}"))
     }
 
-    /// Connects, or says why not.
+    /// Connects, or returns the error.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl Wire {
         Self::try_connect_within(addr, Duration::from_secs(5))
     }
 
-    /// Connects within `limit`, or says why not.
+    /// Connects within `limit`, or returns the error.
     ///
     /// # Errors
     ///
@@ -99,17 +99,17 @@ impl Wire {
             .unwrap_or_else(|error| panic!("send of {} bytes: {error}", bytes.len()));
     }
 
-    /// Sends all of `bytes`, or says why not.
+    /// Sends all of `bytes`, or returns the error.
     ///
     /// # Errors
     ///
-    /// The system's, above all that the peer closed.
+    /// The system's, usually that the peer closed.
     pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.set_write_timeout(Some(PATIENCE))?;
         self.stream.write_all(bytes)
     }
 
-    /// Sends as much of `bytes` as the socket takes within `limit`, and says how much that was.
+    /// Sends as much of `bytes` as the socket accepts within `limit`, and returns the number.
     pub fn send_for(&mut self, bytes: &[u8], limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
         let mut sent = 0;
@@ -130,11 +130,11 @@ impl Wire {
     }
 
     /// Sends `bytes` in pieces that end at each of `cuts` (ascending), with a pause after each
-    /// piece, so that the peer's reads see them apart.
+    /// piece, so that the peer reads them separately.
     ///
     /// # Errors
     ///
-    /// The system's, above all that the peer closed.
+    /// The system's, usually that the peer closed.
     pub fn send_cut(
         &mut self,
         bytes: &[u8],
@@ -154,7 +154,7 @@ impl Wire {
         self.try_send(&bytes[from..])
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending side.
     pub fn finish_sending(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
@@ -166,27 +166,26 @@ impl Wire {
         self.got.drain(..len).collect()
     }
 
-    /// Reads `len` bytes, or what comes until the connection or the time ends.
+    /// Reads `len` bytes, or fewer if the connection or the time ends.
     pub fn read_some_exact(&mut self, len: usize, limit: Duration) -> (Vec<u8>, End) {
         let end = self.fill(limit, |got| got.len() >= len);
         (self.got.drain(..len.min(self.got.len())).collect(), end)
     }
 
-    /// Reads one line; the answer does not hold its CRLF.
+    /// Reads one line; the result does not contain its CRLF.
     pub fn line(&mut self) -> String {
         let bytes = self.read_until(b"\r\n");
         String::from_utf8_lossy(&bytes[..bytes.len() - 2]).into_owned()
     }
 
-    /// Reads up to and with the first `mark`.
+    /// Reads up to and including the first `mark`.
     pub fn read_until(&mut self, mark: &[u8]) -> Vec<u8> {
         let (bytes, end) = self.read_until_or_end(mark, PATIENCE);
         assert_eq!(end, End::Found, "wanted {}, got {}", show(mark), show(&bytes));
         bytes
     }
 
-    /// Reads up to and with the first `mark`, or all that comes until the connection or the time
-    /// ends.
+    /// Reads up to and including the first `mark`, or until the connection or the time ends.
     pub fn read_until_or_end(&mut self, mark: &[u8], limit: Duration) -> (Vec<u8>, End) {
         let mut from = 0;
         let end = self.fill(limit, |got| match find(&got[from..], mark) {
@@ -211,13 +210,13 @@ impl Wire {
         (std::mem::take(&mut self.got), end)
     }
 
-    /// Takes whatever came within `limit`.
+    /// Returns the bytes that arrive within `limit`.
     pub fn read_for(&mut self, limit: Duration) -> Vec<u8> {
         self.read_to_end(limit).0
     }
 
-    /// Reads about `len` bytes in pieces of at most `piece`, with a pause after each; they stay to
-    /// be asked for.
+    /// Reads about `len` bytes in pieces of at most `piece`, with a pause after each; they stay
+    /// available.
     pub fn trickle(&mut self, piece: usize, pause: Duration, len: usize) {
         let mut buffer = vec![0; piece];
         let mut taken = 0;
@@ -243,7 +242,7 @@ impl Wire {
         assert_eq!(show(&got), show(reply), "for {} ({end:?})", show(request));
     }
 
-    /// Asserts that the peer has said nothing that was not read.
+    /// Asserts that there is no unread data from the peer.
     #[track_caller]
     pub fn assert_quiet(&mut self, wait: Duration) {
         let end = self.fill(wait, |got| !got.is_empty());
@@ -254,7 +253,7 @@ impl Wire {
         );
     }
 
-    /// Reads until `done` says so, the connection ends, or the time is up.
+    /// Reads until `done` returns true, the connection ends, or the time has passed.
     fn fill(&mut self, limit: Duration, mut done: impl FnMut(&[u8]) -> bool) -> End {
         let deadline = Instant::now() + limit;
         let mut piece = Vec::new();
@@ -267,7 +266,7 @@ impl Wire {
                 return End::TimedOut;
             }
             self.stream.set_read_timeout(Some(left)).unwrap();
-            // Made only when the socket is read: most calls are answered by what came before.
+            // Allocated only when the socket is read: earlier bytes answer most calls.
             piece.resize(32 * 1024, 0);
             match self.stream.read(&mut piece) {
                 Ok(0) => return End::Closed,

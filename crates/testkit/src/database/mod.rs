@@ -1,8 +1,8 @@
 //! Real databases as child processes: MariaDB and PostgreSQL from Debian's packages, and MySQL,
-//! each in a folder and on a port of its own.
+//! each in a separate folder and on a separate port.
 //!
-//! All are asked through their own command-line clients, so that a test relies on no library that
-//! it tests.
+//! Tests query them through their own command-line clients, so that a test relies on no library
+//! under test.
 //!
 //! Relaxed is enough for the counter of folders: only the number counts.
 
@@ -42,7 +42,7 @@ impl Drop for Folder {
     }
 }
 
-/// Runs a command to its end; panics with what it said when it fails.
+/// Runs a command to its end; panics with its output if it fails.
 #[track_caller]
 fn done(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

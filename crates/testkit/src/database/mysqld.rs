@@ -1,4 +1,4 @@
-//! MariaDB, and MySQL, which is started and asked in the same way.
+//! MariaDB, and MySQL, which has the same start and client.
 
 use std::env;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ pub enum Brand {
     MySql,
 }
 
-/// The size of the redo log. A server that finds one of another size makes it again.
+/// The size of the redo log. A server recreates one of another size.
 const REDO_LOG: &str = "--innodb-log-file-size=32M";
 
 /// A server with a binary log, whose user `holdall` has the password `secret` and every right.
@@ -78,8 +78,8 @@ impl Brand {
         let is_new = mysql_home().is_some();
         match self {
             Self::MariaDb => &["--plugin-load-add=ha_blackhole", REDO_LOG],
-            // Its users have passwords of the kind that is the default since 8.0. Debian's has a
-            // folder for files, which only its package makes.
+            // Its users have passwords of the default kind since 8.0. Debian's uses a folder for
+            // files that only its package creates.
             Self::MySql if is_new => &[
                 "--gtid-mode=ON",
                 "--enforce-gtid-consistency=ON",
@@ -124,7 +124,7 @@ impl Mysqld {
             "--innodb-buffer-pool-size=32M".to_owned(),
             "--performance-schema=OFF".to_owned(),
             "--slave-net-timeout=5".to_owned(),
-            // Nothing waits for the disk: what a killed process has written stays.
+            // No write waits for the disk: a killed process's writes stay.
             "--innodb-flush-method=nosync".to_owned(),
             "--sync-binlog=0".to_owned(),
         ];
@@ -158,13 +158,13 @@ impl Mysqld {
         self.folder.0.join("socket")
     }
 
-    /// The address that it listens at.
+    /// Its listening address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Runs statements in the database `shop` (if it exists); answers the last result's rows,
+    /// Runs statements in the database `shop` (if it exists); returns the last result's rows,
     /// tab-separated, without names.
     #[track_caller]
     pub fn sql(&self, statements: &str) -> String {
@@ -179,7 +179,7 @@ impl Mysqld {
         done(client.args(["-e", statements]))
     }
 
-    /// A connection of its own, over TCP.
+    /// A separate connection over TCP.
     #[must_use]
     pub fn session(&self) -> Session {
         let mut client = Command::new("mariadb");
@@ -201,7 +201,7 @@ impl Mysqld {
         let port = primary.port;
         let by = match self.brand {
             Brand::MariaDb => "MASTER_USE_GTID=slave_pos",
-            // Its users' passwords are encrypted by a key of the server's.
+            // Its users' passwords are encrypted with a key of the server.
             Brand::MySql if self.has_new_words() => {
                 "MASTER_AUTO_POSITION=1, GET_MASTER_PUBLIC_KEY=1"
             }
@@ -213,29 +213,29 @@ impl Mysqld {
         ));
     }
 
-    /// Follows no other any more.
+    /// Stops following another server.
     pub fn stop_following(&self) {
         self.replicate("STOP SLAVE");
     }
 
-    /// Empties its log, and begins again with the first transaction.
+    /// Empties its log, and starts again with the first transaction.
     pub fn reset_log(&self) {
         self.replicate("RESET MASTER");
     }
 
-    /// The file of its log that is written now.
+    /// The current file of its log.
     #[must_use]
     pub fn log_file(&self) -> String {
         let status = self.replicate("SHOW MASTER STATUS");
         status.split_whitespace().next().unwrap_or_default().to_owned()
     }
 
-    /// MySQL 8.4 knows the later words for replication alone.
+    /// MySQL 8.4 knows only the newer words for replication.
     fn has_new_words(&self) -> bool {
         self.brand == Brand::MySql && mysql_home().is_some()
     }
 
-    /// Runs statements about replication, which are given in the earlier words.
+    /// Runs statements about replication, written in the older words.
     #[track_caller]
     fn replicate(&self, statements: &str) -> String {
         if !self.has_new_words() {
@@ -268,7 +268,7 @@ impl Mysqld {
         self.brand == Brand::MySql && self.version() >= (9, 6)
     }
 
-    /// Delays what it follows by a number of seconds.
+    /// Delays its replication by a number of seconds.
     pub fn lag(&self, secs: u32) {
         self.replicate(&format!("STOP SLAVE; CHANGE MASTER TO MASTER_DELAY={secs}; START SLAVE"));
     }
@@ -313,17 +313,17 @@ impl Drop for Mysqld {
     }
 }
 
-/// The folder of another MariaDB than Debian's.
+/// The folder of a MariaDB other than Debian's.
 fn mariadb_home() -> Option<PathBuf> {
     env::var_os("MARIADB_HOME").map(PathBuf::from)
 }
 
-/// The folder of another MySQL than that of `cargo xtask install`.
+/// The folder of a MySQL other than that of `cargo xtask install`.
 fn mysql_home() -> Option<PathBuf> {
     env::var_os("MYSQL_HOME").map(PathBuf::from)
 }
 
-/// A folder as a new server of this version needs it, made once and kept beside the test programs.
+/// A data folder for a new server of this version, made once and kept next to the test programs.
 fn installed(brand: Brand) -> &'static Path {
     static MADE: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
     let made = MADE[brand as usize].get_or_init(|| {
@@ -337,9 +337,10 @@ fn installed(brand: Brand) -> &'static Path {
             let mut install = install(brand);
             install.arg(format!("--datadir={}", part.0.display()));
             done(as_root(&mut install));
-            // It names the server; each copy is to have a name of its own.
+            // It names the server; each copy needs a different name.
             let _ = fs::remove_file(part.0.join("auto.cnf"));
-            // Another test program may have been faster: then its folder stays, and the part goes.
+            // Another test program may have been faster: then its folder stays, and this one is
+            // removed.
             let _ = fs::rename(&part.0, &kept);
         }
         kept
@@ -374,11 +375,11 @@ fn spawn(brand: Brand, folder: &Folder, port: u16, flags: &[String]) -> Child {
     server.arg("--no-defaults");
     if let (Brand::MariaDb, Some(home)) = (brand, mariadb_home()) {
         server.arg(format!("--basedir={}", home.display()));
-        // From 11.4 on each start makes a certificate, for half a minute.
+        // From 11.4 on, each start makes a certificate, for half a minute.
         server.arg("--skip-ssl");
     }
     server.arg(format!("--datadir={}", folder.0.join("data").display()));
-    // Temporary tables of several servers in one folder take each other's names.
+    // Temporary tables of several servers in one folder would have the same names.
     server.arg(format!("--tmpdir={}", folder.0.display()));
     server.arg(format!("--socket={}", folder.0.join("socket").display()));
     server.arg(format!("--pid-file={}", folder.0.join("pid").display()));
@@ -388,7 +389,7 @@ fn spawn(brand: Brand, folder: &Folder, port: u16, flags: &[String]) -> Child {
     server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it is installed")
 }
 
-/// The server refuses to run as root unless told so; the folder is its own.
+/// The server refuses to run as root without this flag; the folder is its own.
 fn as_root(command: &mut Command) -> &mut Command {
     if rustix::process::geteuid().is_root() {
         command.arg("--user=root");

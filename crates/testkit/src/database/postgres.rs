@@ -101,9 +101,9 @@ impl Postgres {
         database
     }
 
-    /// Has a standby receive nothing more.
+    /// Stops the reception of a standby.
     pub fn cut_off(&self) {
-        // Each in a transaction of its own, as the server wants it.
+        // Each in a separate transaction, as the server requires.
         self.sql("ALTER SYSTEM SET primary_conninfo = ''");
         self.sql("SELECT pg_reload_conf()");
         let end = Instant::now() + Duration::from_secs(20);
@@ -113,7 +113,7 @@ impl Postgres {
         }
     }
 
-    /// Makes a standby take writes, on a new timeline.
+    /// Makes a standby accept writes, on a new timeline.
     #[track_caller]
     pub fn promote(&self) {
         assert_eq!(self.sql("SELECT pg_promote()").trim(), "t");
@@ -139,7 +139,7 @@ impl Postgres {
         until_up(&mut self.child, &log, is_up);
     }
 
-    /// The address that it listens at.
+    /// Its listening address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
@@ -163,25 +163,25 @@ impl Postgres {
         client
     }
 
-    /// Runs statements in the database `shop`; answers rows without names.
+    /// Runs statements in the database `shop`; returns rows without names.
     #[track_caller]
     pub fn sql(&self, statements: &str) -> String {
         self.sql_in("shop", statements)
     }
 
-    /// Runs statements in a database; answers as [`Self::sql`] does.
+    /// Runs statements in a database; returns rows like [`Self::sql`].
     #[track_caller]
     pub fn sql_in(&self, database: &str, statements: &str) -> String {
         done(self.client(database).args(["-c", statements]))
     }
 
-    /// Runs a command of the protocol for replication.
+    /// Runs a command of the replication protocol.
     #[track_caller]
     pub fn replication(&self, command: &str) -> String {
         self.sql_in("dbname=shop replication=database", command)
     }
 
-    /// A connection of its own.
+    /// A separate connection.
     #[must_use]
     pub fn session(&self) -> Session {
         Session::start(&mut self.client("shop"))
@@ -193,7 +193,7 @@ impl Postgres {
         let _ = self.child.kill();
         let _ = self.child.wait();
         for child in &children {
-            // It may have noticed by itself.
+            // It may already have ended.
             let _ = rustix::process::kill_process(*child, rustix::process::Signal::KILL);
         }
         let end = Instant::now() + Duration::from_secs(20);
@@ -238,7 +238,7 @@ fn children(parent: u32) -> Vec<Pid> {
     own.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
-/// False for one that only waits to be noticed.
+/// False for a process that only waits to be reaped.
 fn is_alive(pid: Pid) -> bool {
     parent_and_state(&pid.as_raw_nonzero().to_string()).is_some_and(|(_, state)| state != "Z")
 }
@@ -260,8 +260,8 @@ fn spawn(folder: &Path, port: u16, flags: &[String]) -> Child {
         .expect("postgres is installed")
 }
 
-/// A program of the server at `POSTGRES_HOME`, or else of Debian's, which keeps each version in a
-/// folder of its own; the newest is taken. A home without the clients uses Debian's.
+/// A program of the server at `POSTGRES_HOME`, or else of Debian's newest version; Debian keeps
+/// each version in a separate folder. A home without the clients uses Debian's.
 fn binary(name: &str) -> PathBuf {
     if let Some(home) = env::var_os("POSTGRES_HOME") {
         let program = PathBuf::from(home).join("bin").join(name);

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A client process that takes statements and prints rows.
+/// A client process that accepts statements and prints rows.
 #[derive(Debug)]
 pub struct Session {
     child: Child,
@@ -20,8 +20,8 @@ impl Session {
         Self { child, stdin, stdout }
     }
 
-    /// Runs statements and answers the rows that they printed; none when the connection was lost or
-    /// a statement refused, after which the session is of no more use.
+    /// Runs statements and returns the printed rows; none if the connection was lost or a statement
+    /// refused, after which the session is unusable.
     pub fn run(&mut self, statements: &str) -> Option<Vec<String>> {
         const MARK: &str = "--end--";
         self.stdin.write_all(format!("{statements}; SELECT '{MARK}';\n").as_bytes()).ok()?;

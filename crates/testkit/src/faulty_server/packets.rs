@@ -14,7 +14,7 @@ const RESPONSE: u8 = 0x81;
 
 const HEADER_BYTES: usize = 24;
 
-/// One connection, until it ends or a fault ends it.
+/// Serves one connection, until it ends or a fault ends it.
 pub(super) fn serve(stream: &mut TcpStream, input: &mut BufReader<TcpStream>, shared: &Shared) {
     let mut out = Vec::new();
     loop {
@@ -76,19 +76,19 @@ impl Asked {
         self.of(&self.key)
     }
 
-    /// The answer as if this key had been asked.
+    /// The answer to a request for this key.
     fn of(&self, key: &str) -> Vec<u8> {
         packet(self.opcode, self.opaque, &[0; 4], key.as_bytes(), value_of(key).as_bytes())
     }
 
-    /// The honest answer, with a body that is so long by its header.
+    /// The honest answer, with this body length in its header.
     fn sized(&self, len: u32) -> Vec<u8> {
         let mut packet = self.honest();
         packet[8..12].copy_from_slice(&len.to_be_bytes());
         packet
     }
 
-    /// The honest answer, whose key takes some of the value by its header.
+    /// The honest answer, whose header counts a part of the value as key.
     fn with_a_long_key(&self) -> Vec<u8> {
         let mut packet = self.honest();
         packet[3] += 7;
@@ -100,7 +100,7 @@ impl Asked {
         let another = u32::from_be_bytes(self.opaque).wrapping_add(1).to_be_bytes();
         match fault {
             Fault::WrongKey => self.of(&format!("{}x", self.key)),
-            // Of the body alone: a value that is longer or shorter is a value like any other.
+            // Only of the body: a longer or shorter value would be valid.
             Fault::TooShort => self.sized(3),
             Fault::TooLong => self.with_a_long_key(),
             Fault::Late => honest,
@@ -110,7 +110,7 @@ impl Asked {
             }
             Fault::Oversized => self.sized(0x7fff_ffff),
             Fault::ExtraLine => [honest.clone(), honest].concat(),
-            // That of delete.
+            // The answer to a delete.
             Fault::WrongKind => packet(0x04, self.opaque, b"", b"", b""),
             Fault::Garbage => b"\x01\x02garbage\r\n".to_vec(),
             Fault::Cut => honest[..honest.len() / 2].to_vec(),

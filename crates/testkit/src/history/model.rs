@@ -1,13 +1,13 @@
-//! One key of a memcached, as the checker knows it: what a command may do to it and answer.
+//! One key of a memcached in the checker's model: the possible effects and answers of a command.
 
 use super::Mode;
 
-/// A value: its number when it is one, else a hash that can be extended at both ends.
+/// A value: its number if it is one, else a hash that can be extended at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Val {
-    /// A decimal number, as `incr` leaves it.
+    /// A decimal number, as written by `incr`.
     Number(u64),
-    /// A polynomial hash of the bytes, modulo 2^64, and how many there are.
+    /// A polynomial hash of the bytes, modulo 2^64, and their number.
     Text {
         /// The sum of byte x BASE^(distance from the end).
         hash: u64,
@@ -19,8 +19,8 @@ pub enum Val {
 const BASE: u64 = 0x0001_0000_01b3;
 
 impl Val {
-    /// The value that these bytes are. Digits alone are a number (trailing spaces, which
-    /// memcached's `decr` may leave, aside).
+    /// The value of these bytes. Only digits are a number (except for trailing spaces, which
+    /// memcached's `decr` may leave).
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         let text = std::str::from_utf8(bytes).unwrap_or("x").trim_end_matches(' ');
@@ -83,7 +83,7 @@ pub enum Op {
     LeaseGet,
     /// `lease-set` with the token of an earlier `lease-get`
     LeaseSet(Val, u64),
-    /// `mg`, which tells stale items, and whose first reader of one wins
+    /// `mg`, which reports stale items, and whose first reader of one wins
     MetaGet,
     /// `prepend`
     Prepend(Val),
@@ -125,7 +125,7 @@ pub enum Out {
         val: Val,
         /// The version.
         cas: Option<u64>,
-        /// This reader is to renew it (`W`), and not another (`Z`).
+        /// This reader must renew it (`W`), and not another (`Z`).
         won: bool,
     },
     /// `STORED`
@@ -138,27 +138,27 @@ pub enum Out {
     Unknown,
 }
 
-/// A key: absent, or a value and its version as far as a `gets` has shown it.
+/// A key: absent, or a value and its version, if a `gets` has shown it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct State {
     item: Option<(Val, Option<u64>)>,
-    /// Of an item: whether it is stale.
+    /// For an item: whether it is stale.
     mark: Mark,
-    /// Of an absent key: the lease token given last, if nothing has voided it.
+    /// For an absent key: the last lease token, if nothing has voided it.
     token: Option<u64>,
 }
 
-/// What an invalidation has done to an item.
+/// The effect of an invalidation on an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 enum Mark {
     #[default]
     Fresh,
-    /// Nobody has won it.
+    /// No reader has won it.
     Stale,
     Won,
 }
 
-/// The same hit, whose cas unique is that of no item.
+/// The same hit, with the cas unique of no item.
 fn without_cas(out: &Out) -> Option<Out> {
     match *out {
         Out::Hit { val, cas: Some(_) } => Some(Out::Hit { val, cas: None }),
@@ -167,11 +167,11 @@ fn without_cas(out: &Out) -> Option<Out> {
     }
 }
 
-/// A token that was given on a connection that was cut: nobody has it.
+/// A token granted on a cut connection: no client has it.
 const TOKEN_LOST: u64 = 0;
 
 impl State {
-    /// The states that `op` may leave behind when it answers `out`; none when it cannot have.
+    /// The possible states after `op` with the answer `out`; none if that is impossible.
     #[must_use]
     pub fn after(self, op: &Op, out: &Out, mode: Mode) -> [Option<Self>; 3] {
         if matches!(out, Out::Unknown) {
@@ -190,8 +190,8 @@ impl State {
         [stays, vanishes.filter(is_new), unnamed.filter(is_new)]
     }
 
-    /// An answer nobody saw: the command did what the state let it do. That it never happened at
-    /// all is the checker's business.
+    /// The states after an answer that no client saw: the command did what the state allowed. The
+    /// checker handles the case that it never happened.
     fn after_unknown(self, op: &Op, mode: Mode) -> [Option<Self>; 2] {
         const ANSWERS: [Out; 8] = [
             Out::Deleted,
@@ -224,7 +224,7 @@ impl State {
         [stays, vanishes.filter(|&state| Some(state) != stays)]
     }
 
-    /// The rules of the commands, for an item that does not vanish by itself.
+    /// The rules of the commands, for an item that does not vanish.
     fn step(self, op: &Op, out: &Out) -> Option<Self> {
         let fresh = |val: Val| Some(Self { item: Some((val, None)), ..Self::default() });
         match (*op, *out, self.item) {
@@ -258,15 +258,14 @@ impl State {
             | (Op::Replace(val), Out::Stored, Some(_)) => fresh(val),
             (Op::Append(tail), Out::Stored, Some((now, _))) => fresh(now.followed_by(tail)),
             (Op::Prepend(head), Out::Stored, Some((now, _))) => fresh(head.followed_by(now)),
-            // A client has a unique from a `gets` that returned before: the version that has it is
-            // known.
+            // A client has a unique from a `gets` that returned before, so its version is known.
             (Op::Cas(val, unique), Out::Stored, Some((_, Some(known)))) if known == unique => {
                 fresh(val)
             }
             (Op::Cas(_, unique), Out::Exists, Some((_, known))) if known != Some(unique) => {
                 Some(self)
             }
-            // A delete of nothing has changed the database, too: whoever has a token has read the
+            // A delete of nothing has changed the database, too: the holder of a token has read the
             // older value.
             (Op::Delete, Out::Deleted, Some(_))
             | (Op::Delete | Op::Invalidate, Out::NotFound, None)
@@ -284,7 +283,7 @@ impl State {
             _ => None,
         }
     }
-    /// What a read of `now` leaves behind; `None` if it showed another value or version.
+    /// The state after a read of `now`; `None` if it showed another value or version.
     fn seen(self, now: (Val, Option<u64>), val: Val, cas: Option<u64>) -> Option<Self> {
         let (now, known) = now;
         let agree = val == now && (cas.is_none() || known.is_none() || cas == known);

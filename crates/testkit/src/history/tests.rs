@@ -1,4 +1,4 @@
-//! The checker itself: histories that are explained, and, above all, histories that must be
+//! The checker itself: histories with an explanation, and, above all, histories that must be
 //! refused.
 
 use super::*;
@@ -84,7 +84,7 @@ fn a_token_is_good_once_and_until_anything_happens() {
     }
     refused(Mode::Strict, &[ask(0, 5), fill(2, 5, Out::NotStored)]);
     refused(Mode::Strict, &[fill(0, 5, Out::Stored)]);
-    // One that nobody was told of makes the former void, or was never given.
+    // One that no client received voids the former, or was never granted.
     for out in [Out::Stored, Out::NotStored] {
         accepted(Mode::Strict, &[ask(0, 5), at(2, 9, Op::LeaseGet, Out::Unknown), fill(4, 5, out)]);
     }
@@ -128,7 +128,7 @@ fn a_stale_item_is_told_and_won_once() {
             at(16, 17, Op::Invalidate, Out::NotFound),
         ]),
     );
-    // Who has won may never be told.
+    // The winner may never be known.
     accepted(Mode::Strict, &after(&[read(4, Out::Unknown), read(6, stale(7, false))]));
     for wrong in [
         &[read(4, hit("a"))][..],
@@ -138,7 +138,7 @@ fn a_stale_item_is_told_and_won_once() {
     ] {
         refused(Mode::Strict, &after(wrong));
     }
-    // The unique of the time before is void, and that of the invalidation belongs to no fresh item.
+    // The earlier unique is void, and that of the invalidation belongs to no fresh item.
     let seen = [at(0, 1, Op::Set(val("a")), Out::Stored), read(2, hit_cas("a", 5))];
     let marked = at(4, 5, Op::Invalidate, Out::Deleted);
     refused(
