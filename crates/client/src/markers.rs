@@ -73,9 +73,9 @@ impl Client {
 }
 
 impl Markers {
-    /// Markers with this key prefix, by which routes send them to the regional pool. Unless
-    /// deleted, they live for `ttl_secs`: longer than the maximum replication lag (the paper names
-    /// no time).
+    /// Markers whose keys start with `prefix`, by which routes send them to the regional pool.
+    /// Unless deleted, they live for `ttl_secs`: longer than the maximum replication lag (the paper
+    /// names no time).
     #[must_use]
     pub fn new(client: Client, prefix: impl AsRef<[u8]>, ttl_secs: u32) -> Self {
         Self { client: Arc::new(client), prefix: prefix.as_ref().to_vec(), ttl_secs }
