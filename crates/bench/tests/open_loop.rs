@@ -79,7 +79,7 @@ fn a_rate_that_the_server_cannot_follow_is_not_the_rate_that_is_reported() {
 
 #[test]
 fn requests_that_wait_for_a_connection_are_not_late_by_the_generator() {
-    // The only connection is busy half of the time, so many requests wait for it.
+    // The only connection is busy half of the time, and requests queue for it.
     let spec = Spec {
         connections: 1,
         pace: Pace::Open { rate: 50.0, arrival: Arrival::Poisson },

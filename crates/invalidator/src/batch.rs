@@ -21,7 +21,7 @@ use crate::delivery::Flush;
 /// The longest line in a server's answer, in bytes.
 const LINE_BYTES_MAX: u64 = 2048;
 
-/// How a router should treat deletes that a server does not execute.
+/// The treatment that a router should give to deletes that a server does not execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
     /// Keep them for later, and report it.

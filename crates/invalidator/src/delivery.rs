@@ -12,7 +12,7 @@ pub struct Delivery {
     pub work: Work,
     /// Commit time, in microseconds since 1970; 0 if unknown.
     pub committed_us: u64,
-    /// When it was read, or when its commit was last found to be invisible to others.
+    /// The time of the read, or of the last finding that its commit is invisible to others.
     pub read_at: Instant,
     /// True when its commit was found to be visible to others.
     pub is_seen: bool,

@@ -152,7 +152,7 @@ impl Restored {
     }
 }
 
-/// How items are stored.
+/// The way of storing items.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// Maximum number of items per second; 0: as fast as the server accepts them.

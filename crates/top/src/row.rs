@@ -6,7 +6,7 @@ use crate::number::Unit;
 use crate::poller::Member;
 use tools::{Reading, Role};
 
-/// How the numbers of all members are combined.
+/// The combination of all members' numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Total {
     /// The sum.
