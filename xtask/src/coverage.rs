@@ -1,7 +1,7 @@
-//! The lines that tests execute, counted in every process that they start.
+//! The lines executed by tests, counted in every process that they start.
 //!
-//! A test ends servers by signals that give them no time to write anything. So the counters are a
-//! file that is mapped into memory (`%c`), one for all processes of a program (`%m`).
+//! A test ends servers by signals that leave no time to write anything. So the counters are a file
+//! mapped into memory (`%c`), one for all processes of a program (`%m`).
 
 use crate::failure::Failure;
 use crate::install;
@@ -13,19 +13,19 @@ use std::{fs, io};
 
 const FLAGS: &str = "-Cinstrument-coverage -Cllvm-args=-runtime-counter-relocation";
 
-/// What is not counted: code of others, tests, and programs that only tests and measurements use.
+/// Uncounted code: foreign code, tests, and programs used only by tests and measurements.
 const IGNORED: &str = "\\.cargo|/rustc/|/target/|/tests/|tests\\.rs|/benches/|\
     /testkit/|/e2e/|/lab/|/xtask/|/simulation/";
 
 /// `cargo xtask coverage`: runs the tests of the workspace, and prints how many lines of each crate
-/// they executed. A test that fails ends the task after that: some are of CPU time and memory,
-/// which the counting takes more of.
+/// they executed. A failed test ends the task after that: some tests measure CPU time and memory,
+/// which counting increases.
 pub(crate) fn run(steps: &mut Steps) -> Result<(), Failure> {
     install::all(steps)?;
     let tools = tools(steps)?;
     let folder = target().join("coverage");
     let counts = folder.join("counts");
-    // Counts of a program that was built otherwise cannot be added.
+    // Counts of a differently built program cannot be added.
     let _ = fs::remove_dir_all(&counts);
     fs::create_dir_all(&counts).map_err(Failure::path(&counts))?;
     let server = folder.join("debug/holdall");
@@ -39,7 +39,7 @@ pub(crate) fn run(steps: &mut Steps) -> Result<(), Failure> {
     outcome
 }
 
-/// The folder of LLVM's tools that belong to the compiler.
+/// The folder of the compiler's LLVM tools.
 fn tools(steps: &mut Steps) -> Result<PathBuf, Failure> {
     let said = Command::new("rustc").args(["--print", "target-libdir"]).output();
     let said = said.map_err(Failure::path("rustc"))?.stdout;
@@ -51,7 +51,7 @@ fn tools(steps: &mut Steps) -> Result<PathBuf, Failure> {
     Ok(tools)
 }
 
-/// Adds the counts up, writes each file's into `files.txt`, and prints each crate's.
+/// Adds the counts, writes each file's into `files.txt`, and prints each crate's.
 fn report(tools: &Path, folder: &Path) -> Result<(), Failure> {
     let (profile, files) = (folder.join("all.profdata"), folder.join("files.txt"));
     let mut merge = program(tools.join("llvm-profdata"), ["merge", "-sparse", "-o"]);
@@ -81,7 +81,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     read().map_err(Failure::path(folder))
 }
 
-/// What a command prints, if it ends well.
+/// The output of a successful command.
 fn output(step: &str, mut command: Command) -> Result<String, Failure> {
     let output = command.output().map_err(|error| Failure::command(step, &command, error))?;
     if !output.status.success() {
@@ -91,7 +91,7 @@ fn output(step: &str, mut command: Command) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Lines and missed lines of each crate, and of all, from a report of `llvm-cov` by file.
+/// Lines and missed lines of each crate, and in total, from a report of `llvm-cov` by file.
 fn by_crate(report: &str) -> BTreeMap<String, (u64, u64)> {
     let mut crates: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let root = root().display().to_string();

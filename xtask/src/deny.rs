@@ -5,35 +5,36 @@ use crate::failure::Failure;
 use crate::steps::{Steps, cargo, program, succeeds};
 use std::process::Command;
 
-/// The release that is installed where there is none.
+/// The release to install if there is none.
 const VERSION: &str = "0.20.2";
 
-/// Seconds after which a database that is still being fetched counts as out of reach.
+/// Seconds after which a database that is still being fetched counts as unreachable.
 const FETCH_SECS: &str = "120";
 
-/// The manifests with locks of their own, and lints that do not hold for them. All three share
-/// `deny.toml`: what it excuses must exist in the workspace, and need not exist in the other two.
+/// The manifests with separate locks, and lints that do not apply to them. All three share
+/// `deny.toml`: its exceptions must exist in the workspace, but not in the other two.
 const MANIFESTS: [(&str, &[&str]); 3] = [
     ("Cargo.toml", &["-D", "unmatched-skip", "-D", "unnecessary-skip"]),
     ("fuzz/Cargo.toml", &["-A", "unmatched-skip", "-A", "unnecessary-skip"]),
     ("python/Cargo.toml", &["-A", "unmatched-skip", "-A", "unnecessary-skip"]),
 ];
 
-/// What needs no network once cargo has the dependencies: licences, duplicates and sources.
+/// The checks that need no network once cargo has the dependencies: licences, duplicates and
+/// sources.
 pub(crate) fn run(steps: &mut Steps) -> Result<(), Failure> {
     install(steps)?;
     check(steps, &["licenses", "bans", "sources"])
 }
 
-/// Published advisories. The database is fetched from github.com first, and must be.
+/// Published advisories. The database is first fetched from github.com, which must succeed.
 pub(crate) fn advisories(steps: &mut Steps) -> Result<(), Failure> {
     install(steps)?;
     steps.run("advisories, database", fetch())?;
     check(steps, &["advisories"])
 }
 
-/// Published advisories, on machines that reach the database; on others the summary says that they
-/// were not checked.
+/// Published advisories, on machines that can reach the database; on others, the summary reports
+/// that they were not checked.
 pub(crate) fn advisories_within_reach(steps: &mut Steps) -> Result<(), Failure> {
     install(steps)?;
     if succeeds(fetch()) {
@@ -48,9 +49,9 @@ fn install(steps: &mut Steps) -> Result<(), Failure> {
         return Ok(());
     }
     let mut install = cargo(["install", "cargo-deny", "--locked", "--version", VERSION]);
-    // Built in a temporary folder: nothing of it is needed again.
+    // Built in a temporary folder, of which nothing is needed again.
     install.env_remove("CARGO_TARGET_DIR");
-    // It runs for seconds, so that compiling it well takes longer than it saves.
+    // It runs for seconds, so optimizing it takes longer than it saves.
     for (setting, value) in [("LTO", "off"), ("OPT_LEVEL", "1"), ("CODEGEN_UNITS", "16")] {
         install.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
     }
@@ -61,7 +62,7 @@ fn fetch() -> Command {
     let fetch = cargo(["deny", "fetch", "db"]);
     let mut command = program("timeout", [FETCH_SECS]);
     command.arg(fetch.get_program()).args(fetch.get_args());
-    // Git asks nobody for a password.
+    // Git must not ask for a password.
     command.env("GIT_TERMINAL_PROMPT", "0");
     command
 }

@@ -1,9 +1,8 @@
 //! `cargo xtask dist`: everything of a release, in `target/dist`.
 //!
 //! Standard tools make the packages (`dpkg-deb`, `rpmbuild`, `umoci`, `tar`, `cargo cyclonedx`,
-//! `maturin`).
-//! What is here chooses the files, and keeps times and owners out of them, so that the same commit
-//! gives the same bytes.
+//! `maturin`). This module chooses the files, and keeps times and owners out of them, so that the
+//! same commit gives the same bytes.
 
 mod binary;
 mod check;
@@ -22,7 +21,7 @@ use crate::steps::{Beside, Steps, program, target};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Debian packages that a release is made by, and what each is for.
+/// Debian packages that make a release, and the purpose of each.
 const TOOLS: [(&str, &str); 4] = [
     ("musl-tools", "a C compiler for the static binary"),
     ("rpm", "rpmbuild"),
@@ -30,16 +29,16 @@ const TOOLS: [(&str, &str); 4] = [
     ("python3-venv", "the tools of the wheel"),
 ];
 
-/// What names and dates a release.
+/// The name and date of a release.
 #[derive(Debug)]
 pub(crate) struct Release {
     version: String,
-    /// Seconds of the commit, which every file in a package is dated by.
+    /// Seconds of the commit, the date of every file in a package.
     epoch: String,
     commit: String,
     folder: PathBuf,
     binary: PathBuf,
-    /// The end of the file of settings: an upgrade finds it otherwise.
+    /// The end of the settings file, which differs for an upgrade.
     settings_end: &'static str,
     /// The level of xz, 0 to 9.
     compression: u8,
@@ -58,7 +57,7 @@ impl Release {
         })
     }
 
-    /// The same files under another version and in another folder: what is upgraded from.
+    /// The same files with another version and folder, to upgrade from.
     fn before(&self, version: &str) -> Self {
         Self {
             version: version.to_owned(),
@@ -67,7 +66,7 @@ impl Release {
             folder: self.folder.join("before"),
             binary: self.binary.clone(),
             settings_end: "# The release before.\n",
-            // Nobody keeps it.
+            // It is temporary.
             compression: 0,
         }
     }
@@ -102,17 +101,17 @@ impl Release {
     }
 }
 
-/// The packages that are made and looked at.
+/// The packages to make and check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All of a release.
     Whole,
-    /// Without the bill of materials, whose tool takes minutes to compile, and with the wheel that
-    /// the tests use.
+    /// Without the bill of materials, whose tool takes minutes to compile, and with the tests'
+    /// wheel.
     Brief,
 }
 
-/// Builds the static binary of the working tree while `other` runs, and tells where it is.
+/// Builds the static binary of the working tree while `other` runs, and returns its path.
 pub(crate) fn binary(steps: &mut Steps, other: Beside) -> Result<PathBuf, Failure> {
     install::debian(steps, "The static binary is built by this Debian package:", &TOOLS[..1])?;
     let release = Release::of_head()?;
@@ -120,7 +119,7 @@ pub(crate) fn binary(steps: &mut Steps, other: Beside) -> Result<PathBuf, Failur
     Ok(release.binary)
 }
 
-/// `dist brief`, to be run beside the tests once the binary is built. It takes root.
+/// `dist brief`, to run together with the tests once the binary is built. It needs root.
 pub(crate) fn beside(steps: &mut Steps) -> Result<Option<Beside>, Failure> {
     if !install::is_root() {
         steps.not_run("packages: clean roots are booted by root alone");
@@ -132,7 +131,7 @@ pub(crate) fn beside(steps: &mut Steps) -> Result<Option<Beside>, Failure> {
     Ok(Some(Beside::other("packages", program(own, ["dist", "brief"]))))
 }
 
-/// Makes a release; `pack` only packs what was built, `twice` and `check` look at what was made.
+/// Makes a release; `pack` only packs existing builds, `twice` and `check` verify the result.
 pub(crate) fn run(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let release = Release::of_head()?;
@@ -154,7 +153,7 @@ pub(crate) fn run(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// What git prints, without the end of the line.
+/// Git's output, without the line end.
 fn git(words: &[&str]) -> Result<String, Failure> {
     let output = program("git", words)
         .output()
@@ -173,7 +172,7 @@ fn fresh(folder: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(Failure::path(folder))
 }
 
-/// The tracked files of HEAD, in a folder of their own.
+/// The tracked files of HEAD, in a separate folder.
 fn export(steps: &mut Steps, folder: &Path) -> Result<(), Failure> {
     fresh(folder)?;
     let mut copy = program("sh", ["-c", "git archive HEAD | tar -x -C \"$0\""]);

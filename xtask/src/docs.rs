@@ -1,5 +1,6 @@
 //! The pages as a static site with search: mdBook over a copy of the tracked pages, in the order of
-//! docs/README.md, and a check of every link of the site. It needs no network once mdBook is there.
+//! docs/README.md, and a check of every link of the site. It needs no network once mdBook is
+//! installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,10 +12,10 @@ use crate::failure::Failure;
 use crate::steps::{Steps, cargo, program, root, succeeds, target};
 use crate::tidy::beside;
 
-/// The release of mdBook that is installed where there is none.
+/// The release of mdBook to install if there is none.
 const VERSION: &str = "0.5.4";
 
-/// Folders whose pages are no part of the site.
+/// Folders whose pages are not on the site.
 const OMITTED: [&str; 2] = [".github/", "fuzz/"];
 
 /// Builds the site in `target/site/book`, and checks its links.
@@ -28,7 +29,7 @@ pub(crate) fn run(steps: &mut Steps) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The path of mdBook, which is built below `target` if it is not installed.
+/// The path of mdBook, which is built in `target` if it is not installed.
 fn install(steps: &mut Steps) -> Result<PathBuf, Failure> {
     if succeeds(program("mdbook", ["--version"])) {
         return Ok(PathBuf::from("mdbook"));
@@ -44,11 +45,11 @@ fn install(steps: &mut Steps) -> Result<PathBuf, Failure> {
     Ok(own)
 }
 
-/// Copies tracked pages and what they link to, and writes the list of pages.
+/// Copies tracked pages and their linked files, and writes the list of pages.
 fn copy(site: &Path) -> Result<(), Failure> {
     let pages = pages()?;
     let source = site.join("src");
-    // What is not there need not be removed.
+    // A missing folder need not be removed.
     let _ = fs::remove_dir_all(&source);
     for (name, text) in &pages {
         write(&source.join(name), text.as_bytes())?;
@@ -125,7 +126,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     fs::write(path, bytes).map_err(failed)
 }
 
-/// Follows the links of every page of the site to files and places of it.
+/// Checks that the links of every page of the site lead to existing files and anchors.
 fn check(book: &Path) -> Result<(), Failure> {
     let mut html = BTreeMap::new();
     collect(book, &mut html)?;

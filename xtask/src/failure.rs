@@ -13,19 +13,19 @@ pub(crate) enum Failure {
     Status { step: String, status: ExitStatus },
     /// A step's command could not be started or waited for.
     Command { step: String, program: OsString, error: io::Error },
-    /// A step of tests ran none.
+    /// A test step that ran no test.
     NoTest { step: String },
-    /// A file or folder that cannot be used.
+    /// An unusable file or folder.
     Path { path: PathBuf, error: io::Error },
-    /// Words behind the task's name that it does not take.
+    /// Unexpected words after the task's name.
     Usage(String),
     /// The manifest of the fuzz targets names none.
     NoFuzzTarget,
     /// `git ls-files` failed.
     Git(String),
-    /// A release that is not what it must be.
+    /// A faulty release.
     Release(String),
-    /// House rules are broken this number of times.
+    /// The number of breached house rules.
     Breaches(usize),
 }
 
@@ -35,7 +35,7 @@ impl Failure {
         Self::Command { step: step.to_owned(), program: command.get_program().to_owned(), error }
     }
 
-    /// A file or folder that cannot be used, from the error of the attempt.
+    /// An unusable file or folder, from the error of the attempt.
     pub(crate) fn path(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Path { path: path.as_ref().to_owned(), error }
     }

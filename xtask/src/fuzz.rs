@@ -1,8 +1,8 @@
-//! Builds and runs the fuzz targets of `fuzz/` with libFuzzer and, but for `--fast`, the address
+//! Builds and runs the fuzz targets of `fuzz/` with libFuzzer and, except for `--fast`, the address
 //! sanitizer.
 //!
-//! The flags are those of `cargo fuzz` 0.13, given by hand, so that nothing has to be installed and
-//! the stable toolchain will do (`RUSTC_BOOTSTRAP=1` lets it take `-Zsanitizer`; its sanitizer
+//! The flags are those of `cargo fuzz` 0.13, set here, so that nothing must be installed and the
+//! stable toolchain suffices (`RUSTC_BOOTSTRAP=1` makes it accept `-Zsanitizer`; its sanitizer
 //! runtime ships with it). `cargo fuzz` itself works on the same folder.
 
 use crate::failure::Failure;
@@ -20,9 +20,9 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0 -Cdebug-assertions -Ccodegen-units=1";
-/// Flags that see more of each input.
+/// Flags that observe more of each input.
 const THOROUGH: &str = "-Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address";
-/// The word for several times as many inputs, of each of which less is seen.
+/// The flag for several times as many inputs with less observation of each.
 const FAST: &str = "--fast";
 
 /// A way to build the targets.
@@ -33,7 +33,7 @@ enum Build {
 }
 
 impl Build {
-    /// Where cargo puts what it builds. Other flags would make it build everything again.
+    /// The folder of cargo's build. Other flags would make it build everything again.
     fn folder(self) -> PathBuf {
         target().join(if self == Self::Thorough { "fuzz" } else { "fuzz-fast" })
     }
@@ -74,8 +74,8 @@ pub(crate) fn run(steps: &mut Steps, args: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Every target, which [`build`] has built: its stored inputs again, then new ones. `total_secs` of
-/// a processor are shared out among them.
+/// Runs every target, which [`build`] has built: its stored inputs again, then new ones.
+/// `total_secs` of a processor are divided among them.
 pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), Failure> {
     each(steps, Build::Thorough, total_secs)
 }
@@ -100,9 +100,9 @@ fn step(name: &str, secs: u64) -> String {
     format!("fuzz {name}, {secs} s")
 }
 
-/// The command that runs a target for so long.
+/// The command that runs a target for this time.
 fn execution(how: Build, name: &str, secs: u64) -> Result<Command, Failure> {
-    // One for both builds: each goes on from what the other has found.
+    // One for both builds: each continues from the other's findings.
     let corpus = Build::Thorough.folder().join("corpus").join(name);
     let artifacts = format!("fuzz/artifacts/{name}/");
     for folder in [corpus.as_path(), Path::new(&artifacts)] {

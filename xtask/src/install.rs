@@ -1,7 +1,7 @@
-//! Installs what the tests need, and says what that is: Debian packages for the whole machine, and
+//! Installs the tests' requirements, and lists them: Debian packages for the whole machine, and
 //! client libraries of other languages inside the target folder and `e2e/clients`.
 //!
-//! Each part is looked for first, so a second run installs nothing and takes a second.
+//! Each part is checked first, so a second run installs nothing and takes a second.
 
 mod apart;
 mod databases;
@@ -17,7 +17,7 @@ use crate::steps::{Steps, program, succeeds, target};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Debian packages, and what each is for.
+/// Debian packages, and the purpose of each.
 const PACKAGES: [(&str, &str); 34] = [
     ("memcached", "the server that ours is compared with"),
     (
@@ -66,21 +66,21 @@ const PROGRAMS: [(&str, &str, &str); 4] = [
     ("python3", "python3", "the Python clients"),
 ];
 
-/// Where the test tools are kept: the Python environment and the built Go client.
+/// The folder of the test tools: the Python environment and the built Go client.
 pub(crate) fn tools() -> PathBuf {
     target().join("e2e")
 }
 
-/// Installs everything that is missing.
+/// Installs all missing parts.
 pub(crate) fn all(steps: &mut Steps) -> Result<(), Failure> {
     for_files(steps, &[])
 }
 
-/// Test files of e2e that use our library for Python, which is built anew each time.
+/// Test files of e2e that use our library for Python, which is rebuilt each time.
 const USE_WHEEL: [&str; 2] = ["libraries", "python"];
 
-/// The same for these test files of e2e; none means all. Whatever takes no time when it is there is
-/// looked for in any case.
+/// The same for these test files of e2e; none means all. Parts that are quick to check are always
+/// checked.
 pub(crate) fn for_files(steps: &mut Steps, names: &[String]) -> Result<(), Failure> {
     debian(steps, "The tests need these Debian packages:", &PACKAGES)?;
     programs(steps)?;
@@ -103,7 +103,7 @@ pub(crate) fn libraries(steps: &mut Steps) -> Result<(), Failure> {
     go(steps)
 }
 
-/// Installs what is missing of these packages.
+/// Installs the missing ones of these packages.
 pub(crate) fn debian(
     steps: &mut Steps,
     title: &str,
@@ -155,7 +155,7 @@ pub(crate) fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout == b"0\n")
 }
 
-/// The command as root: by itself, or through sudo where one is not root.
+/// The command as root: directly, or through sudo for other users.
 fn privileged(words: &[&str]) -> Command {
     let mut command = if is_root() { program("env", words) } else { program("sudo", words) };
     command.env("DEBIAN_FRONTEND", "noninteractive");
@@ -188,7 +188,7 @@ fn go(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("go client", build)
 }
 
-/// An OpenTelemetry Collector with what the tests use, of its project's own modules.
+/// An OpenTelemetry Collector with the tests' components, from its project's own modules.
 fn collector(steps: &mut Steps) -> Result<(), Failure> {
     let binary = tools().join("otelcol");
     let sources = ["e2e/clients/collector/main.go", "e2e/clients/collector/go.sum"];
@@ -248,7 +248,7 @@ fn python_library(steps: &mut Steps) -> Result<(), Failure> {
         steps.run("Django's tests", unpack)?;
         mark(&home.join("done"))?;
     }
-    // What was built before may have another name.
+    // An earlier build may have another name.
     if wheels.exists() {
         std::fs::remove_dir_all(&wheels).map_err(Failure::path(&wheels))?;
     }
@@ -259,8 +259,8 @@ fn python_library(steps: &mut Steps) -> Result<(), Failure> {
     wheel_alone(steps, &home.join("alone"), &wheels)
 }
 
-/// Installs the wheel where nothing else is, and imports it: it needs no other package, and has all
-/// of its own files.
+/// Installs the wheel in an otherwise empty environment, and imports it: it needs no other package,
+/// and contains all of its files.
 fn wheel_alone(steps: &mut Steps, venv: &Path, wheels: &Path) -> Result<(), Failure> {
     let fresh = ["-m".as_ref(), "venv".as_ref(), "--clear".as_ref(), venv.as_os_str()];
     steps.run("wheel alone, venv", program("python3", fresh))?;
@@ -269,7 +269,7 @@ fn wheel_alone(steps: &mut Steps, venv: &Path, wheels: &Path) -> Result<(), Fail
     steps.run("wheel alone, install", install)?;
     let import = "import holdall; holdall.Client; holdall.__version__";
     let mut import = program(venv.join("bin/python"), ["-c", import]);
-    // The sources of the library stand in a folder of the same name.
+    // The library's sources are in a folder of the same name.
     import.current_dir(venv);
     steps.run("wheel alone, import", import)
 }

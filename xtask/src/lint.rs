@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::steps::{Steps, cargo, target};
 
-/// Features of the program, each of which compiles alone.
+/// Features of the program, each of which must compile separately.
 const FEATURES: [&str; 7] = ["serve", "route", "invalidate", "bench", "demo", "plan", "doctor"];
 
 /// Lints everything, and makes the documentation of the code.
@@ -14,7 +14,7 @@ pub(crate) fn run(steps: &mut Steps) -> Result<(), Failure> {
     features(steps)?;
     let python = ["clippy", "--manifest-path", "python/Cargo.toml", "--locked", "--"];
     let mut python = cargo(python);
-    // Where its wheel is built, too.
+    // Its wheel is built there, too.
     python.args(["-D", "warnings"]).env("CARGO_TARGET_DIR", target().join("python"));
     steps.run("clippy, library for Python", python)?;
     let mut doc =
@@ -23,7 +23,7 @@ pub(crate) fn run(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("doc", doc)
 }
 
-/// Lints the program with each feature alone, on what the lints of the workspace have built.
+/// Lints the program with each feature separately, using the builds of the workspace's lints.
 fn features(steps: &mut Steps) -> Result<(), Failure> {
     for feature in FEATURES {
         let mut clippy = cargo(["clippy", "--locked", "-p", "holdall", "--no-default-features"]);

@@ -1,8 +1,8 @@
-//! Project tasks, one word each: what a person, a hook and CI call, and nothing else.
+//! Project tasks, one word each, for people, hooks and CI.
 //!
-//! Std only, so that it builds in seconds on a fresh clone. Every task is a list of steps; each
-//! step prints what it runs, and a table of the steps with their times closes the output. The first
-//! step that fails ends the task, with its own output as the reason.
+//! It uses only std, so that it builds in seconds on a fresh clone. Every task is a list of steps;
+//! each step prints its command, and the output ends with a table of the steps and their times. The
+//! first failing step ends the task, with its own output as the reason.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Builds the lab with the release profile and hands the words to it.
+/// Builds the lab with the release profile and passes the words to it.
 fn bench(args: &[String]) -> ExitCode {
     let mut lab =
         cargo(["run", "--quiet", "--release", "--locked", "-p", "lab", "--bin", "lab", "--"]);
@@ -106,7 +106,7 @@ fn bench(args: &[String]) -> ExitCode {
     }
 }
 
-/// What a change must pass: the cheapest step first, the tests last.
+/// The checks for a change: cheapest step first, tests last.
 fn ci(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("fmt", cargo(["fmt", "--all", "--check"]))?;
     let python = ["fmt", "--check", "--manifest-path", "python/Cargo.toml"];
@@ -116,9 +116,9 @@ fn ci(steps: &mut Steps) -> Result<(), Failure> {
     deny::advisories_within_reach(steps)?;
     let own = std::env::current_exe().map_err(Failure::path("xtask"))?;
     let beside = |name, task| Beside::other(name, program(&own, [task]));
-    // What is installed is waited for, from the network and the disk.
+    // Installation waits for the network and the disk.
     steps.run_together(vec![beside("lints", "lint"), beside("needed by tests", "install")])?;
-    // Mostly they wait: for a disk, for systems that boot.
+    // Mostly they wait: for a disk, for booting systems.
     let packages = dist::beside(steps)?;
     test::all(steps, packages.into_iter().collect())
 }

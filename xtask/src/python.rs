@@ -24,7 +24,7 @@ pub(crate) fn wheel_for_tests(steps: &mut Steps, folder: &Path) -> Result<(), Fa
     steps.run("python library, wheel", build)
 }
 
-/// The command that builds a wheel by this profile, into this folder.
+/// The command that builds a wheel with this profile, into this folder.
 pub(crate) fn wheel(steps: &mut Steps, profile: &str, folder: &Path) -> Result<Command, Failure> {
     let bin = tools(steps)?;
     let words =
@@ -39,7 +39,7 @@ pub(crate) fn wheel(steps: &mut Steps, profile: &str, folder: &Path) -> Result<C
     Ok(build)
 }
 
-/// The folder of the tools' programs; they are installed where they are missing.
+/// The folder of the tools' programs, which are installed if missing.
 fn tools(steps: &mut Steps) -> Result<PathBuf, Failure> {
     let venv = target().join("tools/wheel");
     let (bin, done) = (venv.join("bin"), venv.join("installed"));

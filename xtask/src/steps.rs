@@ -1,4 +1,4 @@
-//! Steps: commands run in order, their times, and the count of tests that cargo reported.
+//! Steps: commands run in order, their times, and cargo's reported number of tests.
 
 use crate::failure::Failure;
 use std::collections::VecDeque;
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 pub(crate) struct Steps {
     done: Vec<(String, Duration, End)>,
     tests: TestCounts,
-    /// What the steps that failed said: the name, and the lines that tell why.
+    /// The output of failed steps: the name, and the lines with the reason.
     reasons: Vec<(String, Vec<String>)>,
 }
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Passed,
@@ -26,7 +26,7 @@ enum End {
     NotRun,
 }
 
-/// A command that runs beside others.
+/// A command that runs in parallel with others.
 #[derive(Debug)]
 pub(crate) struct Beside {
     name: String,
@@ -36,23 +36,23 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// One of `cargo test`, whose results are added up. A run of no test at all is a failure.
+    /// A `cargo test` command, whose results are added up. A run without tests is a failure.
     pub(crate) fn tests(name: &str, command: Command) -> Self {
         Self { name: name.to_owned(), command, has_tests: true, next: None }
     }
 
-    /// Any other.
+    /// Any other command.
     pub(crate) fn other(name: &str, command: Command) -> Self {
         Self { name: name.to_owned(), command, has_tests: false, next: None }
     }
 
-    /// With `next` as soon as this one has ended well.
+    /// Starts `next` as soon as this one has succeeded.
     pub(crate) fn then(self, next: Self) -> Self {
         Self { next: Some(Box::new(next)), ..self }
     }
 
-    /// Runs it and what comes next, each line of their output behind its command's name: the name,
-    /// time and end of each.
+    /// Runs it and its successors, each output line prefixed with its command's name; returns the
+    /// name, time and result of each.
     fn run(self) -> Vec<(String, Duration, Ended)> {
         let mut ends = Vec::new();
         let mut next = Some(Box::new(self));
@@ -68,7 +68,7 @@ impl Beside {
     }
 }
 
-/// What cargo's `test result:` lines added up to.
+/// The sum of cargo's `test result:` lines.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct TestCounts {
     passed: usize,
@@ -77,7 +77,7 @@ struct TestCounts {
 }
 
 impl Steps {
-    /// Runs one command to its end; its output goes to the terminal as it comes.
+    /// Runs one command to its end; its output goes directly to the terminal.
     pub(crate) fn run(&mut self, name: &str, mut command: Command) -> Result<(), Failure> {
         announce(name, &command);
         self.check(name, || match command.status() {
@@ -87,8 +87,8 @@ impl Steps {
         })
     }
 
-    /// Runs a command of `cargo test`, whose `test result:` lines are added up. A run of no test at
-    /// all is a failure: nothing was shown.
+    /// Runs a `cargo test` command, whose `test result:` lines are added up. A run without tests is
+    /// a failure, because it shows nothing.
     pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), Failure> {
         announce(name, &command);
         let start = Instant::now();
@@ -96,8 +96,8 @@ impl Steps {
         self.note(name, start.elapsed(), ended)
     }
 
-    /// Runs commands at the same time, each line of their output behind its command's name. All of
-    /// them end before the first failure counts.
+    /// Runs commands in parallel, each output line prefixed with its command's name. All of them
+    /// end before the first failure counts.
     pub(crate) fn run_together(&mut self, commands: Vec<Beside>) -> Result<(), Failure> {
         let ends: Vec<_> = thread::scope(|scope| {
             let running: Vec<_> =
@@ -138,14 +138,14 @@ impl Steps {
         outcome
     }
 
-    /// Notes a step that this machine cannot run; the reason is a part of the name.
+    /// Records a step that this machine cannot run; the reason is a part of the name.
     pub(crate) fn not_run(&mut self, name: &str) {
         println!("\n==> NOT RUN: {name}");
         self.done.push((name.to_owned(), Duration::ZERO, End::NotRun));
     }
 
-    /// One line a step with its time; what failed steps said, which is far above where several ran
-    /// at once; and the tests in one line.
+    /// One line per step with its time; the output of failed steps, which is far above for parallel
+    /// ones; and the tests in one line.
     pub(crate) fn summary(&self, outcome: &Result<(), Failure>) {
         println!();
         for (name, time, end) in &self.done {
@@ -215,7 +215,7 @@ pub(crate) fn program<S: AsRef<OsStr>>(
     command
 }
 
-/// True when `command` runs and says yes; its output is not shown.
+/// True when `command` succeeds; its output is hidden.
 pub(crate) fn succeeds(mut command: Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -225,19 +225,19 @@ pub(crate) fn succeeds(mut command: Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Of a command that ended.
+/// The result of an ended command.
 struct Ended {
     counts: TestCounts,
     said: Said,
     outcome: Result<(), Failure>,
 }
 
-/// Runs a command, prints its lines behind `prefix`, and adds the results of tests up, of which
-/// there must be some if it is one of `cargo test`.
+/// Runs a command, prints its lines after `prefix`, and adds up the results of tests, of which a
+/// `cargo test` must have some.
 fn output_of(name: &str, command: &mut Command, prefix: &str, has_tests: bool) -> Ended {
     let mut counts = TestCounts::default();
     let mut said = Said::default();
-    // Tests say all on their output. A server that one of them has left may hold its errors open.
+    // Tests report everything on stdout. A server left by one of them may hold stderr open.
     let ran = run_with(command, !has_tests, |line| {
         println!("{prefix}{line}");
         counts.add(line);
@@ -252,7 +252,7 @@ fn output_of(name: &str, command: &mut Command, prefix: &str, has_tests: bool) -
     Ended { counts, said, outcome }
 }
 
-/// Runs a command and gives each line of its output, and of its errors if asked for, in order.
+/// Runs a command and passes on each line of its stdout, and of its stderr if requested, in order.
 fn run_with(
     command: &mut Command,
     with_errors: bool,
@@ -263,7 +263,7 @@ fn run_with(
         command.stderr(end.try_clone()?);
     }
     let mut child = command.stdout(end).spawn()?;
-    // The command holds the ends that it was given, and the output would not end.
+    // The command holds its ends of the pipes, and the output would not end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     for line in BufReader::new(output).split(b'\n') {
         each(&String::from_utf8_lossy(&line?));
@@ -271,19 +271,19 @@ fn run_with(
     child.wait()
 }
 
-/// What may tell why a step failed: the last lines, and those that look like it.
+/// Output that may explain a failure: the last lines, and those that look like a fault.
 #[derive(Default)]
 struct Said {
     faults: Vec<String>,
-    /// How many of the next lines belong to the fault before them.
+    /// The number of next lines that belong to the last fault.
     more: usize,
     last: VecDeque<String>,
 }
 
 impl Said {
-    /// How many lines are kept of either.
+    /// Maximum number of lines of either kind.
     const KEPT: usize = 30;
-    /// How many lines behind the one of a panic may be its message.
+    /// Maximum number of lines after a panic's that may be its message.
     const MESSAGE: usize = 8;
 
     fn add(&mut self, line: &str) {
@@ -299,7 +299,7 @@ impl Said {
         }
     }
 
-    /// The last lines that are no faults, and the faults, which stand at the end.
+    /// The last lines without faults, then the faults.
     fn lines(self) -> Vec<String> {
         let Self { faults, last, .. } = self;
         let mut lines: Vec<_> = last.into_iter().filter(|line| !faults.contains(line)).collect();

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, io};
 
-/// How long `cargo xtask test` fuzzes, all targets together.
+/// Fuzzing time of `cargo xtask test`, for all targets together.
 const FUZZ_SECS: u64 = 60;
 
-/// Tests that wait more than they compute: for databases, browsers, time-outs, pauses. They run
-/// beside the others, which fill the processors.
+/// Tests that mostly wait: for databases, browsers, time-outs, pauses. They run in parallel with
+/// the others, which fill the processors.
 const WAITING: [&str; 14] = [
     "connections",
     "console",
@@ -31,19 +31,19 @@ const WAITING: [&str; 14] = [
     "watch",
 ];
 
-/// How many tests of such a file run at once, whatever the number of processors.
+/// The parallel tests of such a file, whatever the number of processors.
 const WAITING_AT_ONCE: &str = "--test-threads=3";
 
-/// Tests of times that another program measured. They run while nothing else does.
+/// Tests of times measured by another program. They run while nothing else does.
 const MEASURING: &str = "bench_latency";
 
-/// What the README promises: installs what is missing, then runs everything, and `more` beside it.
+/// The README's promise: installs missing parts, then runs everything, in parallel with `more`.
 ///
-/// Tests against live servers start the static binary of the packages, so that what is tested is
-/// what users install, and is compiled once.
+/// Tests against live servers start the static binary of the packages, so that they test the users'
+/// binary, which is compiled once.
 ///
-/// Every call of cargo is for the whole workspace: packages chosen apart would want other features
-/// of the same dependencies, and have them compiled again.
+/// Every call of cargo covers the whole workspace: separately selected packages would need other
+/// features of the same dependencies, and compile them again.
 pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     install::all(steps)?;
     let compiled = cargo(["test", "--workspace", "--locked", "--no-run"]);
@@ -69,9 +69,9 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     let measuring = cargo(["test", "--workspace", "--locked", "--test", MEASURING]);
     steps.run_tests("tests that measure", packaged(measuring, &binary))?;
     instructions(steps, &binary)?;
-    // Those that compile fill the processors while the others wait. They do not run beside the
-    // tests above, though those wait, too: beside four processes with the policy `SCHED_IDLE`, one
-    // test in the browser took more than 150 s in place of 44.
+    // Compiling ones fill the processors while the others wait. They do not run together with the
+    // tests above, although those wait, too: next to four processes with the policy `SCHED_IDLE`,
+    // one test in the browser took more than 150 s instead of 44.
     let examples = packaged(cargo(["test", "--workspace", "--locked", "--doc"]), &binary);
     let mut together = vec![
         Beside::tests("examples in docs", examples),
@@ -83,7 +83,7 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     fuzz::all(steps, FUZZ_SECS)
 }
 
-/// The packages' binary takes no more instructions for a request than were recorded.
+/// Checks that the packages' binary takes no more instructions per request than recorded.
 fn instructions(steps: &mut Steps, binary: &Path) -> Result<(), Failure> {
     let mut count = program(target().join("debug/server-bench"), ["instructions", "--holdall"]);
     count.arg(binary).arg("--out").arg(target().join("bench")).current_dir(root());
@@ -118,13 +118,13 @@ fn loom_models() -> Command {
     command.args(["--release", "--locked", "--lib", "loom"]).env("RUSTFLAGS", "--cfg loom");
     // They compile in two thirds of the time without either.
     command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
-    // A folder of its own: the flag would make cargo build everything again, both ways.
+    // A separate folder: the flag would make cargo build everything again, both ways.
     command.env("CARGO_TARGET_DIR", target().join("loom"));
     command
 }
 
-/// The crates with unsafe code under four schedules of Miri, and the parsers. Not a part of `test`:
-/// a machine may have no nightly toolchain and no way to get one.
+/// The crates with unsafe code under four schedules of Miri, and the parsers. Not a part of `test`,
+/// because a machine may have no nightly toolchain and no way to get one.
 pub(crate) fn miri(steps: &mut Steps) -> Result<(), Failure> {
     let nightly = ["run", "nightly", "cargo", "miri", "--version"];
     if !succeeds(program("rustup", nightly)) {
@@ -137,7 +137,7 @@ pub(crate) fn miri(steps: &mut Steps) -> Result<(), Failure> {
         command.args(words);
         command.env("MIRIFLAGS", format!("-Zmiri-strict-provenance {flags}"));
         command.env("CARGO_TARGET_DIR", target().join("miri"));
-        // Property tests look for the folder that they are in, and a case takes seconds.
+        // Property tests look for their folder, and a case takes seconds.
         command.env("PROPTEST_CASES", "4");
         command
     };
@@ -147,7 +147,7 @@ pub(crate) fn miri(steps: &mut Steps) -> Result<(), Failure> {
     let with_unsafe = ["-p", "holdall-short", "--lib", "--", "appended", "blocks"];
     steps.run_tests("miri, copies and searches", run(&with_unsafe, ""))?;
     for seed in 0..4 {
-        // A page that changes its class is written in other sizes than before, at which Miri's
+        // A page that changes its class is written in other sizes than before, on which Miri's
         // emulation of weak memory stops with an internal error. Loom checks reordering.
         let weak = "-Zmiri-disable-weak-memory-emulation";
         let flags = format!("-Zmiri-seed={seed} -Zmiri-disable-isolation {weak}");
@@ -157,7 +157,7 @@ pub(crate) fn miri(steps: &mut Steps) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The store under ThreadSanitizer, with an instrumented standard library, which a nightly builds.
+/// The store under ThreadSanitizer, with an instrumented standard library built by a nightly.
 pub(crate) fn tsan(steps: &mut Steps) -> Result<(), Failure> {
     let add = ["component", "add", "--toolchain", "nightly", "rust-src"];
     steps.run("rust-src component", program("rustup", add))?;
@@ -183,7 +183,7 @@ pub(crate) fn e2e(steps: &mut Steps, names: &[String]) -> Result<(), Failure> {
     steps.run_tests("end to end", with_tools(command))
 }
 
-/// A deployment under a mixed load and troubles for some hours; its page says what is missing on
+/// A deployment under a mixed load and faults for some hours; its page lists the parts missing on
 /// this machine.
 pub(crate) fn soak(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
     release_server(steps)?;
@@ -192,7 +192,7 @@ pub(crate) fn soak(steps: &mut Steps, words: &[String]) -> Result<(), Failure> {
     steps.run("soak", with_tools(command))
 }
 
-/// The program that tests against live servers start where they run alone.
+/// The program that tests against live servers start when they run alone.
 fn release_server(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("release server", cargo(["build", "--release", "-p", "holdall", "--locked"]))
 }
@@ -204,7 +204,7 @@ fn under_other_conditions(binary: &Path) -> [Beside; 2] {
     // atomics look for a schedule (feature `schedule` of arena), and find none.
     let mut hostile = again("hostile");
     hostile.env("HOLDALL_BIN", debug_server());
-    // With the process confined: what a filter of system calls lacks would be missed here.
+    // With a confined process: system calls missing in its filter show here.
     let mut wire = again("wire");
     wire.env("E2E_FLAGS", "-o drop_privileges");
     [Beside::tests("hostile input, debug server", hostile), Beside::tests("wire, confined", wire)]
@@ -215,7 +215,7 @@ fn debug_server() -> PathBuf {
     target().join("debug/holdall")
 }
 
-/// Tests of the packages' binary. It is static: what loads a library into a server has another.
+/// Tests of the packages' binary. It is static: loading a library into a server needs another.
 fn packaged(mut command: Command, binary: &Path) -> Command {
     command.env("HOLDALL_BIN", binary).env("HOLDALL_DYNAMIC_BIN", debug_server());
     with_tools(command)

@@ -1,4 +1,4 @@
-//! The house rules that a program can check. All breaches are reported, not the first alone.
+//! The house rules that a program can check. All breaches are reported, not only the first.
 //!
 //! 1. Every `.rs` file opens with a `//!` header and has at most 900 lines.
 //! 2. `allow(unsafe_code` stands only in files that the unsafe list of ARCHITECTURE.md names, and
@@ -38,8 +38,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Which crates each crate may use, by the names that code has for them. One that is not here has
-/// no place yet.
+/// The crates that each crate may use, by their names in code. A missing one has no place yet.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("access", &["files", "net", "proto", "scram"]),
     ("advice", &["tools"]),
@@ -181,13 +180,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// The page that names the tests behind each claim.
 const TESTING: &str = "docs/testing.md";
 
-/// The page whose words are explained or banned.
+/// The page with explained and banned words.
 const GLOSSARY: &str = "docs/glossary.md";
 
-/// The folder of dated records, whose text is not changed.
+/// The folder of dated records, whose text does not change.
 const RECORDS: &str = "lab/results/";
 
-/// Checks the whole tree, from the workspace's folder. No path that begins with one of `strict` is
+/// Checks the whole tree, from the workspace's folder. No path that starts with one of `strict` is
 /// exempt from a rule.
 pub(crate) fn run(strict: &[String]) -> Result<(), Failure> {
     let map = fs::read_to_string("ARCHITECTURE.md").unwrap_or_default();
@@ -295,7 +294,7 @@ fn documents(sources: &[(String, String)], pages: &[(String, String)]) -> Vec<St
     breaches
 }
 
-/// The paths of the files that git tracks, each with a zero byte behind it.
+/// The paths of the files tracked by git, each followed by a zero byte.
 fn tracked() -> Result<String, Failure> {
     let listed = Command::new("git").args(["ls-files", "-z"]).output();
     let output = listed.map_err(|error| Failure::Git(error.to_string()))?;
@@ -305,7 +304,7 @@ fn tracked() -> Result<String, Failure> {
     String::from_utf8(output.stdout).map_err(|_| Failure::Git("a path is not UTF-8".to_owned()))
 }
 
-/// The files below these folders, built and fetched ones aside, in order.
+/// The files in these folders, except built and fetched ones, in order.
 fn files(folders: &[&str]) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     let mut work: Vec<PathBuf> =

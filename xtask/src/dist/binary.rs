@@ -1,4 +1,4 @@
-//! The static binary, and whether two builds of it are one.
+//! The static binary, and the comparison of two builds.
 
 use super::{Release, export};
 use crate::failure::Failure;
@@ -9,25 +9,25 @@ use std::process::Command;
 /// The target of the release.
 pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
 
-/// The largest binary that is released, in bytes.
+/// Maximum size of a released binary, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Has the linker pack the addresses that a position-independent program corrects at its start: a
-/// bit each in place of 24 bytes. musl reads that since 1.2.4, and Rust has a newer one.
+/// Makes the linker pack the addresses that a position-independent program corrects at its start:
+/// one bit each instead of 24 bytes. musl reads that since 1.2.4, and Rust has a newer one.
 const SMALL_RELOCATIONS: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
 
-/// The folder that the release is built into: builds for the machine's own libc have another.
+/// The build folder of the release: builds for the machine's own libc use another.
 pub(super) fn home() -> PathBuf {
     target().join("dist-build")
 }
 
-/// The binary below a folder that cargo built into.
+/// The binary in a build folder of cargo.
 pub(super) fn path(home: &Path) -> PathBuf {
     home.join(TARGET).join("dist/holdall")
 }
 
-/// Builds the binary from the working tree, and runs `others` at the same time: its last part, the
-/// optimization of the whole program, takes one processor alone.
+/// Builds the binary from the working tree, and runs `others` in parallel: its last part, the
+/// optimization of the whole program, uses only one processor.
 pub(super) fn build(
     steps: &mut Steps,
     release: &Release,
@@ -56,8 +56,7 @@ pub(super) fn twice(steps: &mut Steps, release: &Release) -> Result<(), Failure>
     steps.run("the two builds are the same bytes", compare)
 }
 
-/// Paths of this machine are kept out of the binary: in messages of panics, and in what C code
-/// says of itself.
+/// Keeps paths of this machine out of the binary: in panic messages, and in the metadata of C code.
 fn compile(release: &Release, source: &Path, home: &Path) -> Command {
     let registry = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let registry = registry.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
@@ -74,8 +73,8 @@ fn compile(release: &Release, source: &Path, home: &Path) -> Command {
         .current_dir(source)
         .env("CARGO_TARGET_DIR", home)
         .env("HOLDALL_COMMIT", &release.commit)
-        // C code says when it was compiled: here always the same, so that what is kept of an
-        // earlier commit's build fits.
+        // C code includes its compile time: a constant here, so that stored parts of an earlier
+        // commit's build fit.
         .env("SOURCE_DATE_EPOCH", "0")
         .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS", flags)
         .env("CFLAGS_x86_64_unknown_linux_musl", map("-ffile-prefix-map"));

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Debian packages that this needs besides those of a release.
+/// Additional Debian packages for this, besides those of a release.
 const NEEDED: [(&str, &str); 3] = [
     ("debootstrap", "a clean root"),
     ("systemd-container", "boots it"),
     ("runc", "runs the image"),
 ];
 
-/// The version that is upgraded from.
+/// The version to upgrade from.
 const BEFORE: &str = "0.0.1";
 
 /// The files of a root that a package could leave behind. What a package manager and the system
@@ -28,7 +28,7 @@ const LIST: &str = r#"find / -xdev \( -path /proc -o -path /sys -o -path /dev -o
     -o -path /var/tmp -o -path /var/lib/systemd -o -name '*-' -o -name .pwd.lock -o -path '/*.deb' -o -path '/*.rpm' \) \
     -prune -o -print | sort; ls -d /run/holdall /dev/shm/* 2>/dev/null; getent passwd; getent group"#;
 
-/// A package manager's words, with `FILE` for the package.
+/// A package manager's commands, with `FILE` for the package.
 struct Manager {
     name: &'static str,
     install: &'static str,
@@ -39,12 +39,12 @@ struct Manager {
 const DPKG: Manager = Manager {
     name: "deb",
     install: "dpkg -i FILE",
-    // As apt does where nobody can be asked.
+    // Like apt when no user can be asked.
     upgrade: "dpkg --force-confdef --force-confold -i FILE",
     remove: "dpkg -P holdall",
 };
 
-/// The wheel in an environment of its own: a get of what is there, and a set.
+/// The wheel in a separate environment: a get of an existing item, and a set.
 const WHEEL: &str = r#"export PYTHONDONTWRITEBYTECODE=1 && python3 -m venv /tmp/venv \
     && /tmp/venv/bin/pip install --quiet --no-index /root/holdall-*.whl && /tmp/venv/bin/python -c '
 from holdall import Client
@@ -57,24 +57,24 @@ const RPM: Manager = Manager {
     name: "rpm",
     install: "rpm -i --nodeps FILE && systemctl start holdall",
     upgrade: "rpm -U --nodeps --replacepkgs FILE",
-    // It keeps what an operator has changed, what waits to be sent, and the user who owns both.
+    // It keeps an operator's changes, queued data, and the user who owns both.
     remove: "touch /var/lib/holdall/kept && rpm -e --nodeps holdall && rm /var/lib/holdall/kept \
         && rm -r /etc/holdall /var/lib/holdall && userdel holdall",
 };
 
-/// Installs what makes the packages and tries them.
+/// Installs the tools that make and test the packages.
 pub(super) fn install_tools(steps: &mut Steps) -> Result<(), Failure> {
     let tools: Vec<_> = TOOLS.into_iter().chain(NEEDED).collect();
     install::debian(steps, "Packages are made and tried by these Debian packages:", &tools)
 }
 
-/// Looks at all that `cargo xtask dist` made.
+/// Checks everything that `cargo xtask dist` made.
 pub(super) fn run(steps: &mut Steps, release: &Release, extent: Extent) -> Result<(), Failure> {
     install_tools(steps)?;
     let mut sums = program("sha256sum", ["--check", "SHA256SUMS"]);
     sums.current_dir(&release.folder);
     steps.run("checksums", sums)?;
-    // First, since it tells a release that is not HEAD's.
+    // First, because it detects a release that is not HEAD's.
     steps.check("tarball: unpacked, run", || tarball(release))?;
     install::libraries(steps)?;
     match extent {
@@ -107,7 +107,7 @@ pub(super) fn run(steps: &mut Steps, release: &Release, extent: Extent) -> Resul
 /// makes an environment for the wheel.
 const INCLUDED: &str = "--include=systemd,systemd-sysv,dbus,rpm,python3-venv";
 
-/// A Debian 12 with these alone.
+/// A Debian 12 with only these.
 fn base(steps: &mut Steps, release: &Release) -> Result<PathBuf, Failure> {
     let base = release.file("roots/base");
     let done = release.file("roots/base.done");
@@ -212,7 +212,7 @@ fn of_commit(text: &str, commit: &str) -> Result<(), Failure> {
     }
 }
 
-/// What a command prints.
+/// A command's output.
 fn said(step: &str, mut command: Command) -> Result<String, Failure> {
     let output = command.output().map_err(|error| Failure::command(step, &command, error))?;
     if !output.status.success() {
@@ -252,7 +252,7 @@ fn image(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     })
 }
 
-/// umoci's settings ask for a terminal, which a check has not.
+/// umoci's settings request a terminal, which a check does not have.
 fn without_terminal(settings: &Path) -> Result<(), Failure> {
     let text = fs::read_to_string(settings).map_err(Failure::path(settings))?;
     let text = text.replace("\"terminal\": true", "\"terminal\": false");

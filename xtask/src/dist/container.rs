@@ -1,5 +1,5 @@
-//! A Debian of its own, booted by `systemd-nspawn`: a clean root with its service manager and a
-//! network in which it is alone.
+//! A separate Debian, booted by `systemd-nspawn`: a clean root with its service manager and an
+//! isolated network.
 
 use crate::failure::Failure;
 use crate::steps::program;
@@ -9,17 +9,17 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time that a start of the system may take.
+/// The time limit for booting the system.
 const BOOT_MAX: Duration = Duration::from_secs(120);
 
-/// Conditions are looked at ten times a second, for at most this many times.
+/// Conditions are checked ten times per second, at most this many times.
 const LOOKS: u32 = 300;
 
 /// A running system; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Container {
     nspawn: Child,
-    /// The number of its first process, as this machine counts.
+    /// The process id of its first process on this machine.
     init: u32,
 }
 
@@ -52,14 +52,14 @@ impl Container {
         inside(self.init).args(words).stdin(Stdio::null()).output()
     }
 
-    /// A program of this machine in the network of the system.
+    /// A program of this machine in the system's network.
     pub(super) fn in_network(&self, path: &Path) -> Command {
         let mut command = program("nsenter", ["--net", "--target", &self.init.to_string(), "--"]);
         command.arg(path);
         command
     }
 
-    /// Runs a script of `bash` to its end and returns what it printed.
+    /// Runs a `bash` script to its end and returns its output.
     pub(super) fn run(&self, script: &str) -> Result<String, Failure> {
         println!("  # {script}");
         let output = self.words(&["bash", "-c", script]);
@@ -102,7 +102,7 @@ pub(super) fn ask(port: u16, lines: &str) -> String {
     format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf '{lines}quit\\r\\n' >&3; timeout 10 cat <&3")
 }
 
-/// A script that waits for what another script finds.
+/// A script that waits for the success of another script.
 pub(super) fn until(script: &str) -> String {
     format!("for i in $(seq {LOOKS}); do ({script}) && exit; sleep 0.1; done; exit 1")
 }

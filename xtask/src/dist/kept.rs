@@ -7,7 +7,7 @@ use crate::failure::Failure;
 /// The settings of the packages' server.
 const SETTINGS: &str = "/etc/holdall/server.toml";
 
-/// An invalidator that is sent lines, so there is no database.
+/// An invalidator that receives lines, so there is no database.
 const CHANGES: &str = r#"checkpoint = "/var/lib/holdall/lines"
 [source]
 kind = "ndjson"
@@ -19,7 +19,7 @@ name = "here"
 routers = ["127.0.0.1:5000"]
 "#;
 
-/// A host with a cache server and a router, beside those of the packages.
+/// A host with a cache server and a router, in addition to those of the packages.
 const TOPOLOGY: &str = r#"name = "check"
 [cache]
 port = 11212
@@ -39,10 +39,10 @@ servers = ["127.0.0.1"]
 /// systemd gives up soon, however long a start takes.
 const FEW_STARTS: &str = "[Unit]\nStartLimitIntervalSec=600\nStartLimitBurst=2\n";
 
-/// What a get of the item answers.
+/// The answer to a get of the item.
 const VALUE: &str = "VALUE kept 7 5\r\nvalue\r\nEND\r\n";
 
-/// Has the units of a package and of a plan restarted, killed and stopped.
+/// Restarts, kills and stops the units of a package and of a plan.
 pub(super) fn run(container: &Container) -> Result<(), Failure> {
     container.run(&format!(
         "systemctl stop holdall-route holdall && cp -a {SETTINGS} /root \
@@ -58,9 +58,9 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
     get(container, "the item in the folder of the unit", 11211)
 }
 
-/// Upgrades over settings that the server and the invalidator refuse. Both go on, and when the
-/// server ends, a start with the settings mended finds the items. The proxy, whose settings are
-/// right, is started again.
+/// Upgrades over settings that the server and the invalidator refuse. Both continue, and after the
+/// server ends, a start with fixed settings finds the items. The proxy, whose settings are valid,
+/// is restarted.
 pub(super) fn refused(container: &Container, upgrade: &str) -> Result<(), Failure> {
     let process = "systemctl show -P MainPID holdall";
     let proxy = "systemctl show -P MainPID holdall-route";

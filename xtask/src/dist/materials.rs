@@ -13,14 +13,14 @@ use crate::steps::{Steps, cargo, succeeds};
 /// The release of cargo-cyclonedx that is installed where there is none.
 const CYCLONEDX: &str = "0.5.9";
 
-/// Installs cargo-cyclonedx beside cargo, where every clone finds it.
+/// Installs cargo-cyclonedx next to cargo, where every clone finds it.
 fn install_tool(steps: &mut Steps) -> Result<(), Failure> {
     if succeeds(cargo(["cyclonedx", "--version"])) {
         return Ok(());
     }
     let mut install = cargo(["install", "cargo-cyclonedx", "--locked", "--version", CYCLONEDX]);
     install.env_remove("CARGO_TARGET_DIR");
-    // It runs for seconds, so that compiling it well takes longer than it saves.
+    // It runs for seconds, so optimizing it takes longer than it saves.
     for (setting, value) in [("LTO", "off"), ("OPT_LEVEL", "1"), ("CODEGEN_UNITS", "16")] {
         install.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
     }
@@ -30,7 +30,7 @@ fn install_tool(steps: &mut Steps) -> Result<(), Failure> {
 /// Writes it.
 pub(super) fn make(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     install_tool(steps)?;
-    // It writes beside the manifests.
+    // It writes next to the manifests.
     let source = release.file("stage/source");
     export(steps, &source)?;
     let mut list = cargo(["cyclonedx", "--format", "json"]);
@@ -41,7 +41,7 @@ pub(super) fn make(steps: &mut Steps, release: &Release) -> Result<(), Failure> 
     put(&source.join("crates/holdall/holdall.json"), &release.materials(), 0o644)
 }
 
-/// Has it validated, and compared with cargo's own list of the binary's crates.
+/// Validates it, and compares it with cargo's own list of the binary's crates.
 pub(super) fn check(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     let mut check = Command::new("sh");
     check.args([

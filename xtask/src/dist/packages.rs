@@ -28,7 +28,7 @@ fn dated(release: &Release, mut command: Command) -> Command {
     command
 }
 
-/// The package for Debian and its kin.
+/// The package for Debian and related distributions.
 pub(super) fn deb(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     let root = release.file("stage/deb");
     fill(steps, release, &root, Family::Debian)?;
@@ -52,7 +52,7 @@ pub(super) fn deb(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     steps.run("deb", dated(release, build))
 }
 
-/// The package for Fedora and its kin.
+/// The package for Fedora and related distributions.
 pub(super) fn rpm(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     let root = release.file("stage/rpm");
     fill(steps, release, &root, Family::Rpm)?;
@@ -66,7 +66,7 @@ pub(super) fn rpm(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
         "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm".to_owned(),
         format!("stage {root}"),
         format!("holdall_version {}", release.version),
-        // The files are packed as they are, and with nothing of this machine.
+        // The files are packed unchanged, and without anything of this machine.
         "__os_install_post %{nil}".to_owned(),
         "debug_package %{nil}".to_owned(),
         "_build_id_links none".to_owned(),
@@ -81,7 +81,7 @@ pub(super) fn rpm(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     steps.run("rpm", dated(release, build))
 }
 
-/// An OCI image of the binary alone, as an archive that `podman load` and `skopeo` take.
+/// An OCI image of only the binary, as an archive that `podman load` and `skopeo` accept.
 fn image(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     let layout = release.file("stage/image");
     fresh(&release.file("stage"))?;
@@ -109,7 +109,7 @@ fn image(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     config.args(["--config.label", "org.opencontainers.image.licenses=Apache-2.0"]);
     let label = format!("org.opencontainers.image.version={}", release.version);
     config.args(["--config.label", &label]);
-    // A container is reached by its network, so that loopback would serve nobody.
+    // A container is reached by its network, so loopback would serve no client.
     for word in ["serve", "-l", "0.0.0.0"] {
         config.arg(format!("--config.cmd={word}"));
     }
@@ -136,7 +136,7 @@ fn tarball(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     )
 }
 
-/// A tar file with sorted names, of nobody, and dated by the commit.
+/// A tar file with sorted names, without owners, and dated by the commit.
 fn pack(
     steps: &mut Steps,
     release: &Release,
@@ -151,7 +151,7 @@ fn pack(
     steps.run("tar", tar)
 }
 
-/// The checksums of all that is given out.
+/// The checksums of all published files.
 fn sums(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     let script =
         "rm -f SHA256SUMS; files=$(find * -maxdepth 0 -type f); sha256sum $files | tee SHA256SUMS";

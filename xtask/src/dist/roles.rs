@@ -50,7 +50,7 @@ name = "here"
 routers = ["127.0.0.1:5000"]
 "#;
 
-/// Every role: they hold each other's passwords, so each works only if all were handed theirs.
+/// Every role: they hold each other's passwords, so each works only if all received theirs.
 pub(super) fn run(container: &Container) -> Result<(), Failure> {
     reload_server(container)?;
     secrets(container)?;
@@ -69,7 +69,7 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has a unit read its settings again. The process stays the one that it was.
+/// Makes a unit reload its settings. The process stays the same.
 fn reload(container: &Container, unit: &str) -> Result<(), Failure> {
     let process = format!("systemctl show -P MainPID {unit}");
     let before = container.run(&process)?;
@@ -88,7 +88,7 @@ fn reload_server(container: &Container) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts the secrets where root alone reads them, and starts each unit with its own.
+/// Stores the secrets where only root can read them, and starts each unit with its own.
 fn secrets(container: &Container) -> Result<(), Failure> {
     container.run(&format!(
         "umask 077; echo app:secret >/root/login; echo secret >/root/password; \
@@ -141,7 +141,7 @@ fn reload_invalidator(container: &Container) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A process that stands still is ended and started again; a server has its items then.
+/// A stuck process is ended and restarted; a server then still has its items.
 fn watchdog(container: &Container, unit: &str) -> Result<(), Failure> {
     let kept = format!("{LOGIN}{USER}\\r\\nset still 7 0 5\\r\\nvalue\\r\\n");
     container.run(&ask(11211, &kept))?;
