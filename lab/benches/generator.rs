@@ -1,9 +1,9 @@
-//! One thread of `holdall bench run` beside the least that can drive the same load:
+//! One thread of `holdall bench run` compared with a minimal loop for the same load:
 //! `cargo xtask bench generator`.
 //!
-//! The loop draws a key for each get, writes a batch, counts the bytes of its replies and keeps one
-//! latency a batch; nothing is looked at. Both ask the same do-nothing server on the first
-//! processor, in turn, from the second.
+//! The loop draws a key for each get, writes a batch, counts the bytes of its replies and records
+//! one latency per batch, without reading the replies. Both query the same do-nothing server on the
+//! first processor, in turn, from the second.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "the result is for a reader")]
 
 use std::io::{Read, Write};

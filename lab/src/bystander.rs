@@ -1,5 +1,5 @@
-//! A client that asks for little, one request at a time, and notes how long each reply took: what
-//! others do to a server shows in its longest wait.
+//! A client with a light load, one request at a time, that records the time of each reply: its
+//! longest wait shows the effect of others on a server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

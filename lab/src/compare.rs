@@ -1,4 +1,4 @@
-//! Rounds: every server in turn, again and again, so that what drifts drifts for all.
+//! Rounds: every server repeatedly in turn, so that drift affects all equally.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Measures the latency of gets while very many items expire in one second.
 //!
 //! A million short-lived items get the same deadline, and 50 connections read other keys all the
-//! time: before that second, which is the steady state, and from its beginning until all of them
-//! are gone, or for two seconds where they stay.
+//! time: before that second, which is the steady state, and from its start until all of them are
+//! gone, or for two seconds if they stay.
 
 use std::fmt::Write as _;
 use std::thread;

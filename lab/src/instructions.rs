@@ -1,4 +1,4 @@
-//! Instructions a request: the real server under callgrind, which counts them the same every time.
+//! Instructions per request: the real server under callgrind, whose counts are reproducible.
 //!
 //! ```text
 //!     base: start, store the keys, a few batches of each kind, end

@@ -1,7 +1,7 @@
 //! Measures the cost of the key space: one key against very many.
 //!
-//! One server holds all keys; rounds ask for one key and for random ones by turns, so that each
-//! ratio is of neighbours in time.
+//! One server holds all keys; rounds alternate between one key and random ones, so that each ratio
+//! compares neighbours in time.
 
 use std::fmt::Write as _;
 use std::time::Duration;

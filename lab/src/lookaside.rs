@@ -1,4 +1,4 @@
-//! Clients that use a cache as it is meant to be used: they look aside, and store what was missing.
+//! Clients with the intended use of a cache: they look aside, and store missing items.
 //!
 //! Hit ratios, shares of memory and the like are measured with these: every server is asked for the
 //! same keys in the same order, and what it does not have it is given.

@@ -1,4 +1,4 @@
-//! Measures the number of items that a server keeps for each GiB of resident memory.
+//! Measures the number of items that a server stores per GiB of resident memory.
 //!
 //! A server of `-m` MB is given more distinct items than fit, then every key is asked for. What
 //! counts is the resident memory after that, not the limit it was given.

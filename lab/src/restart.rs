@@ -1,4 +1,4 @@
-//! Measures how long a restart takes a cache away, and how many items survive it.
+//! Measures how long a restart makes a cache unavailable, and how many items survive it.
 //!
 //! A server with a memory file (`-e`) is filled, ended and started again: in order, and by
 //! `kill -9`. What counts is the time from the start of the new process to its first reply, and the

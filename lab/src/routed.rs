@@ -1,4 +1,4 @@
-//! Proxies side by side: their configurations, and the table of what they did.
+//! Proxies side by side: their configurations, and the table of their results.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,4 +1,4 @@
-//! UDP beside TCP: the same server, the same number of outstanding requests, taking turns.
+//! UDP compared with TCP: the same server, the same number of outstanding requests, in turn.
 //!
 //! The question is figure 8's of *Scaling Memcache at Facebook*: 13 % more single gets and 8 % more
 //! 10-key gets by UDP. The paper's servers are found at their peak; here the generator is one core,

@@ -1,4 +1,4 @@
-//! The limit: holdall's event loop with a service that looks nothing up.
+//! The limit: holdall's event loop with a service without lookups.
 //!
 //! It finds the ends of lines, counts the keys of a get, skips the data of a set, and answers a
 //! reply of the right length: one `VALUE` for each key, of the size that the last set had. Text

@@ -1,5 +1,5 @@
-//! Compares servers side by side: `server` for speed, `memory` for items kept, `udp` for UDP beside
-//! TCP.
+//! Compares servers side by side: `server` for speed, `memory` for stored items, `udp` for UDP
+//! compared with TCP.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 

@@ -1,4 +1,4 @@
-//! The longest wait of a bystander while somebody else has the server do what takes long.
+//! The longest wait of a bystander while another client makes the server do slow work.
 //!
 //! Two workers serve: one bystander is a client of the worker that does it, one of the other. Eight
 //! million items of about 200 bytes fill nearly two gigabytes.

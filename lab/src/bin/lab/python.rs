@@ -1,4 +1,4 @@
-//! The library for Python beside others from PyPI.
+//! The library for Python compared with others from PyPI.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -1,4 +1,4 @@
-//! The clients of one worker while the other one stands still amid its requests.
+//! The clients of one worker while the other one is frozen amid its requests.
 //!
 //! Both programs have two workers and a memory that is full, so that every store has to evict. One
 //! worker serves stores and gets without pause, and is frozen for two seconds at a moment that
