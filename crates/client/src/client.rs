@@ -1,7 +1,7 @@
 //! The handle of applications: its state, and the calls that affect all requests.
 //!
-//! [`Client`] has one method per command of the protocol. They are in the files for their topics:
-//! commands, look-aside reads, the builder.
+//! [`Client`] has many methods, because each command of the protocol has one. They are in the files
+//! for their topics: commands, look-aside reads, the builder.
 
 use std::fmt;
 use std::future::pending;

@@ -8,7 +8,7 @@ pub use crate::lru::tuning::Policy;
 use crate::table::Shape as TableShape;
 use arena::names::ALIGNMENT;
 
-/// When pages move between slab classes automatically (`slabs automove`).
+/// The policy that moves pages between slab classes automatically (`slabs automove`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Automove {
     /// Only if a class has nothing to evict.

@@ -23,8 +23,8 @@ pub(super) fn types_of(oid: &str) -> String {
 }
 
 /// The parts of a table. A swapped table has another number, as does a column that was dropped and
-/// added again. A renamed partition keeps its number. An emptied or rewritten table or partition has
-/// another file, which does not matter if the log reports that (`is_told`).
+/// added again. A renamed partition keeps its number. An emptied or rewritten table or partition
+/// has another file, which does not matter if the log reports that (`is_told`).
 pub(super) async fn of(
     connection: &mut Connection,
     table: &str,
