@@ -168,9 +168,9 @@ pub struct Spooler {
 }
 
 impl Spooler {
-    /// Starts the thread. On return, the pending deletes of `targets` are known. `worker` is
-    /// a number that no other worker of `registry` has. `log` takes log lines. The spooler takes
-    /// over mcrouter's files of failed deletes below `import`. With `holds_gets`, gets of a server fail
+    /// Starts the thread. On return, the pending deletes of `targets` are known. `worker` is a
+    /// number that no other worker of `registry` has. `log` takes log lines. The spooler takes over
+    /// mcrouter's files of failed deletes below `import`. With `holds_gets`, gets of a server fail
     /// with `Failure::TryAgain` until its deletes are executed: those of this router, and those of
     /// routers that have marked it.
     ///
