@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use e2e::invalidator::Invalidator;
+use testkit::Server;
 use testkit::process::free_port;
 
 use crate::harness::{cache, fill, until_absent};
@@ -29,6 +30,17 @@ fn connect(address: SocketAddr) -> (BufReader<TcpStream>, String) {
     (stream, line.trim().to_owned())
 }
 
+/// An invalidator that listens for a sender, and a server with all keys.
+fn listening() -> (SocketAddr, Server, Invalidator) {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let source = format!("kind = \"ndjson\"\nlisten = \"{address}\"");
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source, "", &[server.addr()], "");
+    fill(&server, &KEYS);
+    invalidator.spawn(&[]);
+    (address, server, invalidator)
+}
+
 fn send(sender: &mut BufReader<TcpStream>, text: &str) {
     sender.get_mut().write_all(text.as_bytes()).unwrap();
 }
@@ -44,12 +56,7 @@ fn until_answered(sender: &mut BufReader<TcpStream>, answer: &str) {
 
 #[test]
 fn a_sender_that_breaks_off_resumes_and_nothing_is_lost() {
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let source = format!("kind = \"ndjson\"\nlisten = \"{address}\"");
-    let server = cache();
-    let mut invalidator = Invalidator::new(&source, "", &[server.addr()], "");
-    fill(&server, &KEYS);
-    invalidator.spawn(&[]);
+    let (address, server, mut invalidator) = listening();
     let (mut sender, resume) = connect(address);
     assert_eq!(resume, r#"{"resume":null}"#);
     send(&mut sender, "{\"keys\":[\"user:1\"],\"position\":\"1\"}\n");
@@ -78,12 +85,7 @@ fn a_sender_that_breaks_off_resumes_and_nothing_is_lost() {
 
 #[test]
 fn what_a_sender_sent_is_delivered_although_it_closes_at_once() {
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let source = format!("kind = \"ndjson\"\nlisten = \"{address}\"");
-    let server = cache();
-    let mut invalidator = Invalidator::new(&source, "", &[server.addr()], "");
-    fill(&server, &KEYS);
-    invalidator.spawn(&[]);
+    let (address, server, invalidator) = listening();
     // The first one comes before there is a checkpoint; the last one names no position.
     for (at, line) in [
         "{\"keys\":[\"user:1\"],\"position\":\"1\"}\n",
