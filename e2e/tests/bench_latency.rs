@@ -8,16 +8,16 @@
 //! when it holds at none.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+#[path = "bench/measured.rs"]
+mod measured;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bench::result::RunResult;
-use e2e::folder::Folder;
-use testkit::server::holdall_path;
+use measured::measured;
 
 const SCALES: [u32; 3] = [1, 4, 16];
 
@@ -31,18 +31,6 @@ fn holds_at_some_scale(test: impl Fn(u32) -> Result<(), String>) {
         }
     }
     panic!("{}", complaints.join("\n"));
-}
-
-/// The result of a run of `holdall bench` with these words, parted by spaces.
-#[track_caller]
-fn measured(words: &str) -> RunResult {
-    let folder = Folder::new("bench-latency");
-    let file = folder.path().join("result.json");
-    let mut command = Command::new(holdall_path());
-    command.arg("bench").args(words.split_whitespace()).arg("--json").arg(&file);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
-    RunResult::read(&std::fs::read_to_string(&file).unwrap()).unwrap()
 }
 
 fn must(holds: bool, words: String) -> Result<(), String> {

@@ -58,7 +58,7 @@ fn servers_that_want_a_login_are_measured() {
         let load =
             format!("run -s {address} -p {protocol} -c 2 -n 50 --keys 10 --preload --verify");
         let login = |file: &str| format!("{load} --reconnect 20 --login {file}");
-        let result = measured("logged-in", &login(right));
+        let result = measured(&login(right));
         assert_eq!((result.total.requests, result.total.refused), (100, 0), "{protocol}");
         assert!(result.connects >= 4 && !format!("{result:?}").contains("secret"), "{result:?}");
         let output = command(&login(&wrong)).output().unwrap();
@@ -96,7 +96,7 @@ fn by_memtiers_command_line(protocol: &str, address: &str, login: &str, json: &P
 fn a_run_has_as_many_requests_as_it_is_told() {
     let server = Launch::new(Kind::Holdall).start();
     let words = format!("run -s {} -c 3 -t 2 -n 70 --pipeline 8 --pin 0 --keys 10", server.addr());
-    assert_eq!(measured("requests", &words).total.requests, 3 * 2 * 70);
+    assert_eq!(measured(&words).total.requests, 3 * 2 * 70);
     let words = format!("run -s {} --pin 1023 --time 60", server.addr());
     let output = command(&words).output().unwrap();
     assert!(said(&output).0.contains("processor 1023"), "{:?}", said(&output));

@@ -35,7 +35,7 @@ fn a_certificate_is_shown_to_servers_that_require_one() {
             let shown = identity(&certificates, "client", "client");
             // Each connection that is made anew shows it, too.
             let words = format!("{load} {trust} {shown} --reconnect 20");
-            let result = measured("certificates", &words);
+            let result = measured(&words);
             assert_eq!((result.total.requests, result.wrong), (100, 0), "{kind:?}");
             assert!(result.connects >= 4, "{kind:?}: {} connections", result.connects);
         }
@@ -63,7 +63,7 @@ fn files_that_cannot_be_shown_and_servers_that_are_not_believed_are_said() {
     let load = format!("run -s {address} -c 1 -n 5 --keys 10");
     let client = identity(&certificates, "client", "client");
     // A server that asks for none is content with one.
-    assert_eq!(measured("unasked", &format!("{load} --tls-ca {ca} {client}")).total.requests, 5);
+    assert_eq!(measured(&format!("{load} --tls-ca {ca} {client}")).total.requests, 5);
     let absent = identity(&certificates, "absent", "client");
     let mixed = identity(&certificates, "client", "foreign");
     for (words, status, why) in [
