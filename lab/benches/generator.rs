@@ -43,7 +43,7 @@ struct Options {
     bench: bool,
 }
 
-/// Keys that are asked for.
+/// Keys in the key space.
 const KEYS: u32 = 100_000;
 
 /// The reply of the do-nothing server for one key, in bytes.
@@ -62,7 +62,7 @@ fn main() -> Result<()> {
     for &depth in &options.pipeline {
         let (mut loops, mut generators, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for round in 0..options.rounds.max(1) {
-            // Neither is always the first.
+            // Each goes first in every second round.
             let (mut by_loop, mut by_generator) = (0.0, 0.0);
             for turn in 0..2 {
                 if (round + turn) % 2 == 0 {
@@ -97,7 +97,7 @@ fn median(values: &mut [f64]) -> f64 {
     f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2])
 }
 
-/// Gets a second of `holdall bench run`, as a user runs it.
+/// Gets per second of `holdall bench run`, as a user runs it.
 fn generator(address: SocketAddr, depth: usize, options: &Options) -> Result<f64> {
     let kept = std::env::temp_dir().join(format!("generator-{}.json", std::process::id()));
     let mut command = Command::new(options.folder.join("holdall"));
@@ -122,7 +122,7 @@ struct Conn {
     missing: usize,
 }
 
-/// Gets a second of the loop.
+/// Gets per second of the loop.
 fn least_loop(address: SocketAddr, depth: usize, options: &Options) -> Result<f64> {
     let poller = epoll::create(CreateFlags::CLOEXEC)?;
     let mut conns = Vec::new();
@@ -167,7 +167,7 @@ fn least_loop(address: SocketAddr, depth: usize, options: &Options) -> Result<f6
 }
 
 impl Conn {
-    /// A batch is small enough to be taken whole by a socket from which nothing is waited for.
+    /// The socket takes a batch whole, since it is small and no reply is outstanding.
     fn send(&mut self, request: &mut [u8], rng: &mut Rng, now: Instant) -> Result<()> {
         let mut gets = 0;
         for get in request.chunks_exact_mut("get key:000000000000\r\n".len()) {

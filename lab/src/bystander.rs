@@ -1,5 +1,5 @@
-//! A client with a light load, one request at a time, that records the time of each reply: its
-//! longest wait shows the effect of others on a server.
+//! A client with a light load, one request at a time, that records the latency of each reply. Its
+//! longest wait shows the effect of other clients on a server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,14 +25,14 @@ pub enum Work {
 /// The outcome of a bystander's requests.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Times of its replies in nanoseconds.
+    /// Latencies of the replies in nanoseconds.
     pub latency: Histogram<u32>,
-    /// Sets that were not stored.
+    /// Sets that the server refused.
     pub refused: u64,
 }
 
 impl Seen {
-    /// The time in milliseconds within which this share of the replies came; 1 is all.
+    /// The latency in milliseconds at this quantile; 1 is the maximum.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "times are far below 2^52 ns")]
     pub fn ms(&self, quantile: f64) -> f64 {
@@ -40,28 +40,28 @@ impl Seen {
     }
 }
 
-/// A bystander that is at work.
+/// A running bystander.
 #[derive(Debug)]
 pub struct Bystander {
-    /// Relaxed everywhere: it tells the end, and orders nothing.
+    /// Relaxed everywhere: it signals the end and orders nothing.
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Result<Seen>>,
 }
 
-/// The bytes of each value that is stored.
+/// Bytes of each stored value.
 const VALUE_BYTES: usize = 64;
 
 impl Bystander {
-    /// Connects, and begins.
+    /// Connects and starts.
     ///
     /// # Errors
     ///
-    /// When the server does not accept.
+    /// When the server does not accept the connection.
     pub fn connect(address: SocketAddr, work: Work) -> Result<Self> {
         Ok(Self::on(blocking(address)?, work))
     }
 
-    /// Begins on this connection.
+    /// Starts on this connection.
     #[must_use]
     pub fn on(stream: TcpStream, work: Work) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
@@ -70,7 +70,7 @@ impl Bystander {
         Self { is_over, thread }
     }
 
-    /// Ends it.
+    /// Stops the bystander.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Bystander {
     }
 }
 
-/// Asks until it is over.
+/// Sends requests until the end.
 fn ask(mut stream: TcpStream, work: Work, is_over: &AtomicBool) -> Result<Seen> {
     let mut seen =
         Seen { latency: Histogram::new_with_bounds(100, 60_000_000_000, 3)?, refused: 0 };
@@ -102,7 +102,7 @@ fn ask(mut stream: TcpStream, work: Work, is_over: &AtomicBool) -> Result<Seen> 
     Ok(seen)
 }
 
-/// One request and its reply, which ends with `mark`.
+/// Sends one request and reads its reply, which ends with `mark`.
 fn timed(
     stream: &mut TcpStream,
     request: &str,
@@ -124,15 +124,15 @@ fn timed(
     Ok(())
 }
 
-/// Has two bystanders look on while `act` runs, and for a moment after it. Of a server with two
-/// workers that has one other client, whose act it is, the second is at that client's worker, and
-/// the first at the other one.
+/// Runs two bystanders during `act` and for a moment after it. On a server with two workers that
+/// has one other client, which runs `act`, the first bystander is at the other worker, and the
+/// second at that client's worker.
 ///
 /// # Errors
 ///
 /// Those of `act`, and of [`Bystander::end`].
 pub fn beside(address: SocketAddr, act: impl FnOnce() -> Result<()>) -> Result<[Seen; 2]> {
-    /// For what is done later than it is answered.
+    /// For work that continues after the reply.
     const AFTER: Duration = Duration::from_millis(200);
     let other = Bystander::connect(address, Work::Get)?;
     let same = Bystander::connect(address, Work::Get)?;

@@ -9,13 +9,13 @@ use crate::load::{Load, Sample, check, fill};
 use crate::workload::{Batches, KINDS, Kind, Workload};
 use bench::process::{DO_NOTHING, Running, Server};
 
-/// The plan of a comparison.
+/// A plan of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The servers that take part.
+    /// The servers to compare.
     pub servers: Vec<Server>,
-    /// Only the workloads with one of these names or, where it is no whole name, containing it; all
-    /// when empty.
+    /// Only the workloads with one of these names; a part of a name selects all workloads that
+    /// contain it. Empty means all.
     pub only: Vec<String>,
     /// Sizes of values, in bytes.
     pub value_bytes: Vec<usize>,
@@ -23,7 +23,7 @@ pub struct Plan {
     pub rounds: usize,
     /// Length of one measurement.
     pub round: Duration,
-    /// Connections at once.
+    /// The number of connections.
     pub connections: usize,
     /// Keys stored before measuring.
     pub keys: u32,
@@ -34,9 +34,9 @@ pub struct Plan {
 /// One server's measurement in one round.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Requests (or keys) a second.
+    /// Requests (or keys) per second.
     pub rate: f64,
-    /// Server CPU for one request (or key), in microseconds; `None` when the server was not started
+    /// Server CPU per request (or key), in microseconds; `None` for a server that was not started
     /// here.
     pub cpu_us: Option<f64>,
     /// Time from a batch to its last reply, in nanoseconds.
@@ -45,12 +45,12 @@ pub struct Round {
     pub refused: u64,
 }
 
-/// All rounds of one workload.
+/// All rounds of a workload.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The workload.
     pub workload: Workload,
-    /// For each server, its name and its rounds, in step with the others'.
+    /// The name of each server and its rounds, in the same order for all.
     pub servers: Vec<(String, Vec<Round>)>,
 }
 
@@ -58,18 +58,18 @@ pub struct Outcome {
 const MEMORY_MB: u32 = 1024;
 const SMALL_MEMORY_MB: u32 = 64;
 
-/// Bytes of values in the key space of the evicting workload: well over the small memory, at any
-/// size.
+/// Bytes of values in the key space of the evicting workload: for any size of values, far more than
+/// the small memory.
 const EVICTING_BYTES: usize = 128 << 20;
 
-/// Measured and thrown away before the first round.
+/// Length of a discarded measurement before the first round.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Runs the plan; calls `progress` as each measurement begins.
+/// Runs the plan. Calls `progress` at the start of each measurement.
 ///
 /// # Errors
 ///
-/// When a server cannot be started, does not hold what was stored, or fails while measured.
+/// When a server cannot be started, loses stored values, or fails during the measurement.
 pub fn run(plan: &Plan, mut progress: impl FnMut(&str)) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for &value_bytes in &plan.value_bytes {
@@ -171,19 +171,19 @@ impl Round {
     }
 }
 
-/// Median, least and greatest.
+/// Median, minimum and maximum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The middle value; the mean of two when their number is even.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of `values`; `None` when there are none.
+    /// The spread of `values`; `None` if there are none.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -195,7 +195,7 @@ impl Spread {
 }
 
 impl Outcome {
-    /// The measurement of `server`, divided round by round by that of `base`.
+    /// The ratio of `server` to `base`, computed round by round.
     #[must_use]
     pub fn ratio(
         &self,

@@ -1,8 +1,8 @@
 //! Measures the latency of gets while very many items expire in one second.
 //!
-//! A million short-lived items get the same deadline, and 50 connections read other keys all the
-//! time: before that second, which is the steady state, and from its start until all of them are
-//! gone, or for two seconds if they stay.
+//! A million short-lived items get the same deadline, and 50 connections read other keys
+//! throughout: before that second (the steady state), and from its start until all items are gone,
+//! or for two seconds if they stay.
 
 use std::fmt::Write as _;
 use std::thread;
@@ -34,29 +34,29 @@ pub struct ExpiryPlan {
 }
 
 const MEGABYTES: u32 = 512;
-/// Keys that are read, and stay.
+/// Keys that clients read and that do not expire.
 const LASTING: u32 = 100_000;
-/// Length of one measurement; as many items as one finds gone expired before its end.
+/// Length of one measurement. The items are counted after each.
 const SLICE: Duration = Duration::from_millis(100);
-/// Measured before the second begins, but for the last moment of it.
+/// Length of the measurement before the deadline; it ends a moment earlier.
 const STEADY: Duration = Duration::from_secs(3);
 const MARGIN: Duration = Duration::from_millis(200);
-/// Longest measurement after the second has begun.
+/// Longest measurement after the deadline.
 const STORM: Duration = Duration::from_secs(2);
 
-/// Latencies of gets in both states, of one server.
+/// Latencies of gets in both states, for one server.
 struct Outcome {
     steady: Histogram<u32>,
     storm: Histogram<u32>,
-    /// From the beginning of the second until all were gone; `None`: they were not, in some round.
+    /// From the deadline until all were gone; `None` if some stayed in any round.
     gone: Option<Duration>,
 }
 
-/// Measures every server, taking turns; a table.
+/// Measures every server in turn. Returns a table.
 ///
 /// # Errors
 ///
-/// When a server does not start or fails, or is not filled before the second comes.
+/// When a server does not start, fails, or is not filled before the deadline.
 pub fn run(
     plan: &ExpiryPlan,
     servers: &[Server],

@@ -7,12 +7,12 @@
 //!         -> the difference over N is the figure
 //! ```
 //!
-//! Start, growth and end cancel out. Sampling is off: it goes by time, of which callgrind makes
-//! fifty times as much. What is left is the work of the worker's thread in user space: reading is
-//! one call, so the kernel's part is not in it. No other thread has as many instructions, so the
-//! worker is known without symbols, which the packages' binary has not. Keys are chosen by a fixed
-//! seed; the server's hash is seeded anew each time, which moves a figure by far less than one
-//! percent.
+//! Start, growth and end cancel out. Sampling is off: it depends on elapsed time, which is fifty
+//! times as long under callgrind. The remainder is the work of the worker's thread in user space.
+//! It excludes the kernel's part, because a read is one call. The worker is the thread with the
+//! most instructions, so this needs no symbols, which the packages' binary lacks. A fixed seed
+//! chooses keys. The server's hash has a new seed each time, which changes a figure by far less
+//! than one percent.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -31,7 +31,7 @@ use processes::free_port;
 /// The cost of one request, or of one key of a multiget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Instructions in user space.
     pub instructions: f64,
@@ -41,7 +41,7 @@ pub struct Figure {
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     name: &'static str,
-    /// Requests in a batch, or keys in its one request.
+    /// Requests in a batch, or keys in its single request.
     units: usize,
     shape: Shape,
 }
@@ -70,15 +70,15 @@ const VALUE_BYTES: usize = 64;
 const BASE_BATCHES: usize = 20;
 const BATCHES: usize = 500;
 
-/// How long a server under callgrind may take to start, to answer and to end.
+/// The time for a server under callgrind to start, reply and end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs `holdall` under callgrind, once for each kind and once for the base. Callgrind's files go
-/// to `folder`.
+/// Runs `holdall` under callgrind, once for each kind and once for the base. Callgrind writes its
+/// files into `folder`.
 ///
 /// # Errors
 ///
-/// When valgrind is not there, or the server does not do what it must.
+/// When valgrind is missing, or the server fails or replies incorrectly.
 pub fn measure(holdall: &Path, folder: &Path) -> Result<Vec<Figure>> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let base = run(holdall, &folder.join("callgrind.base"), None)?;
@@ -93,7 +93,7 @@ pub fn measure(holdall: &Path, folder: &Path) -> Result<Vec<Figure>> {
         .collect()
 }
 
-/// One server's life; instructions of its worker.
+/// Starts and ends one server. Returns the instructions of its worker.
 fn run(holdall: &Path, out: &Path, kind: Option<Kind>) -> Result<u64> {
     for old in outputs(out)? {
         fs::remove_file(old)?;
@@ -114,7 +114,7 @@ fn run(holdall: &Path, out: &Path, kind: Option<Kind>) -> Result<u64> {
     let driven = drive(&mut child, port, kind);
     let ended = driven.and_then(|()| end(&mut child));
     if ended.is_err() {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -154,7 +154,7 @@ fn connect(child: &mut Child, port: u16) -> Result<TcpStream> {
     }
 }
 
-/// Has it write its counts.
+/// Makes the server write its counts.
 fn end(child: &mut Child) -> Result<()> {
     kill_process(Pid::from_child(child), Signal::TERM)?;
     let end = Instant::now() + PATIENCE;
@@ -220,7 +220,7 @@ impl Client {
     }
 }
 
-/// Callgrind's files of one run: one for each thread.
+/// Callgrind's files of one run, one per thread.
 fn outputs(out: &Path) -> Result<Vec<std::path::PathBuf>> {
     let (Some(folder), Some(name)) = (out.parent(), out.file_name()) else {
         bail!("{}: not a file in a folder", out.display());
@@ -236,28 +236,28 @@ fn outputs(out: &Path) -> Result<Vec<std::path::PathBuf>> {
     Ok(files)
 }
 
-/// The sum that callgrind's file ends with.
+/// The sum at the end of callgrind's file.
 fn total(file: &str) -> Result<u64> {
     let line = file.lines().rev().find_map(|line| line.strip_prefix("totals: "));
     Ok(line.context("a file of callgrind's without totals")?.trim().parse()?)
 }
 
-/// The figures, one a line.
+/// The figures, one per line.
 #[must_use]
 pub fn to_text(figures: &[Figure]) -> String {
     let mut text = String::new();
     for figure in figures {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{} {:.0}", figure.name, figure.instructions);
     }
     text
 }
 
-/// Reads what [`to_text`] wrote; lines that begin with `#` are comments.
+/// Reads the output of [`to_text`]. Lines that start with `#` are comments.
 ///
 /// # Errors
 ///
-/// A line that is not a name and a number.
+/// When a line is not a name and a number.
 pub fn from_text(text: &str) -> Result<Vec<Figure>> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines
@@ -269,7 +269,7 @@ pub fn from_text(text: &str) -> Result<Vec<Figure>> {
         .collect()
 }
 
-/// The figures that are more than `tolerance` (a part of one) above the recorded ones, and those
+/// The figures that exceed the recorded ones by more than `tolerance` (a fraction of 1), and those
 /// that are not recorded.
 #[must_use]
 pub fn risen(now: &[Figure], recorded: &[Figure], tolerance: f64) -> Vec<String> {

@@ -1,6 +1,6 @@
-//! Measures the cost of the key space: one key against very many.
+//! Measures the cost of a large key space: one key compared with very many.
 //!
-//! One server holds all keys; rounds alternate between one key and random ones, so that each ratio
+//! One server holds all keys. Rounds alternate between one key and random keys, so that each ratio
 //! compares neighbours in time.
 
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::load::{Load, fill};
 use crate::workload::{Batches, Kind, Workload};
 use bench::process::Server;
 
-/// The plan of the measurement.
+/// A plan of the measurement.
 #[derive(Clone, Debug)]
 pub struct KeySpacePlan {
-    /// The servers that take part.
+    /// The servers to measure.
     pub servers: Vec<Server>,
     /// Keys stored.
     pub keys: u32,
@@ -25,17 +25,17 @@ pub struct KeySpacePlan {
     pub rounds: usize,
     /// Length of one measurement.
     pub round: Duration,
-    /// Connections at once.
+    /// The number of connections.
     pub connections: usize,
     /// The core of the servers.
     pub server_core: Option<usize>,
 }
 
-/// Measures single gets and 16 pipelined; a table for the documentation.
+/// Measures single gets and 16 pipelined gets. Returns a table for the documentation.
 ///
 /// # Errors
 ///
-/// When a server cannot be started or does not hold what was stored.
+/// When a server cannot be started or loses stored values.
 pub fn run(plan: &KeySpacePlan, mut progress: impl FnMut(&str)) -> Result<String> {
     let mut table = String::from(
         "| server | gets at once | one key, thousand/s | random keys, thousand/s | random to one |\n\
@@ -66,7 +66,7 @@ pub fn run(plan: &KeySpacePlan, mut progress: impl FnMut(&str)) -> Result<String
                 many.iter().zip(&one).map(|(many, one)| many / one).collect();
             let (one, many, ratio) = (median(&mut one), median(&mut many), median(&mut ratios));
             let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 table,
                 "| {} | {depth} | {one:.1} | {many:.1} | {ratio:.2} ({least:.2}..{most:.2}) |",
@@ -77,7 +77,7 @@ pub fn run(plan: &KeySpacePlan, mut progress: impl FnMut(&str)) -> Result<String
     Ok(table)
 }
 
-/// Sorts, and takes the one in the middle.
+/// Sorts the numbers and returns the middle one.
 fn median(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers[numbers.len() / 2]

@@ -1,16 +1,16 @@
 //! Compares servers side by side, for developers: speed, memory, restarts, leases, expiry.
 //!
-//! A ratio says more than a number: machines differ and drift. So servers are measured in turn
-//! within one run, and each round is compared with the same round of the others. The do-nothing
-//! server (`src/bin/do-nothing.rs`) runs holdall's event loop and looks nothing up: its figures are
-//! the limit of this machine's sockets.
+//! A ratio says more than a number, because machines differ and drift. Therefore one run measures
+//! the servers in turn and compares each round with the same round of the others. The do-nothing
+//! server (`src/bin/do-nothing.rs`) runs holdall's event loop without lookups: its figures are the
+//! limit of this machine's sockets.
 //!
 //! ```text
 //!     workload (bytes to send, bytes to expect) -> load (closed loop, one thread)
 //!         -> compare (rounds in turn) -> report (Markdown, JSON)
 //! ```
 //!
-//! `holdall bench` is the load generator that users get; it is a crate of its own, `bench`.
+//! `holdall bench`, the load generator for users, is in the separate crate `bench`.
 #![forbid(unsafe_code)]
 
 pub mod bystander;

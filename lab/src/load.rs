@@ -1,9 +1,9 @@
 //! The generator: a closed loop over many connections in one thread.
 //!
-//! Each connection sends a batch in one write, waits for all of its replies, notes the time and
-//! sends the next. Nothing is parsed: a batch is complete when the bytes it must bring have come
-//! (or, for sets, the lines). A reply that is shorter or longer than it must be ends the run with
-//! an error, since then the server does not do what it is measured for.
+//! Each connection sends a batch in one write, waits for all of its replies, records the time and
+//! sends the next batch. The generator does not parse: a batch is complete when the expected number
+//! of bytes (or, for sets, of lines) has arrived. A reply that is too short or too long ends the
+//! run with an error, because then the server does not do the measured work.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ use crate::workload::{Batches, Expect, Workload};
 /// The outcome of one run.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Requests, or keys of multigets, answered.
+    /// Answered requests, or keys of multigets.
     pub units: u64,
     /// From the first request to the last reply.
     pub elapsed: Duration,
@@ -44,30 +44,30 @@ struct Conn {
     stream: TcpStream,
     sent_at: Instant,
     expect: Expect,
-    /// Bytes of the batch's replies so far, and lines of them if they are counted.
+    /// Received bytes of the batch's replies and, if they are counted, lines.
     bytes: usize,
     lines: usize,
-    /// The part of the batch that the socket did not take.
+    /// The part of the batch that the socket has not taken yet.
     unsent: Vec<u8>,
     is_waiting: bool,
     index: u64,
 }
 
-/// How long a server may be silent before the run fails.
+/// The run fails if a server is silent for this time.
 const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
-/// Sets sent before their replies are awaited, when filling a server.
+/// Sets in flight while filling a server.
 const FILL_DEPTH: u32 = 64;
 
-/// Keys asked for at once, when checking a server.
+/// Keys in one get while checking a server.
 const CHECK_KEYS: usize = 100;
 
 impl Load {
-    /// Opens `connections` connections, to the addresses in turn.
+    /// Opens `connections` connections, distributed over the addresses in turn.
     ///
     /// # Errors
     ///
-    /// When a connection is refused or the poller cannot be made.
+    /// When a connection is refused or the poller cannot be created.
     pub fn connect(addresses: &[SocketAddr], connections: usize) -> Result<Self> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut conns = Vec::new();
@@ -194,7 +194,7 @@ impl Conn {
         Ok(epoll::modify(poller, &self.stream, data, flags)?)
     }
 
-    /// Reads once. True when the batch is complete.
+    /// Reads once. Returns true when the batch is complete.
     fn receive(&mut self, buffer: &mut [u8]) -> Result<bool> {
         let len = match self.stream.read(buffer) {
             Ok(len) => len,
@@ -224,7 +224,7 @@ impl Conn {
     }
 }
 
-/// Stores every key in `keys` once, over one connection; returns how many stores were refused.
+/// Stores every key in `keys` once, over one connection. Returns the number of refused stores.
 ///
 /// # Errors
 ///
@@ -243,7 +243,7 @@ pub fn fill(address: SocketAddr, batches: &Batches, keys: std::ops::Range<u32>) 
             let len = stream.read(&mut buffer).context("storing")?;
             ensure!(len > 0, "the server closed the connection");
             lines += u32::try_from(memchr::memchr_iter(b'\n', &buffer[..len]).count())?;
-            // `D` is in STORED and in no refusal of memcached's.
+            // `D` occurs in STORED and in none of memcached's refusals.
             stored += u32::try_from(memchr::memchr_iter(b'D', &buffer[..len]).count())?;
         }
         refused += u64::from((to - from).saturating_sub(stored));
@@ -256,7 +256,7 @@ pub fn fill(address: SocketAddr, batches: &Batches, keys: std::ops::Range<u32>) 
 ///
 /// # Errors
 ///
-/// When a reply differs, as for a key that is not found.
+/// When a reply differs, for example because a key is missing.
 pub fn check(address: SocketAddr, workload: Workload, keys: u32) -> Result<()> {
     let batches = Batches::new(workload, keys, 0);
     let mut stream = blocking(address)?;

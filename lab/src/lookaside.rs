@@ -1,7 +1,7 @@
-//! Clients with the intended use of a cache: they look aside, and store missing items.
+//! Look-aside clients, the intended use of a cache: they get items and store the missing ones.
 //!
-//! Hit ratios, shares of memory and the like are measured with these: every server is asked for the
-//! same keys in the same order, and what it does not have it is given.
+//! They measure hit ratios, shares of memory and similar figures: every server receives gets of the
+//! same keys in the same order, followed by stores of the keys that it misses.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,51 +14,51 @@ use rand_distr::{Distribution, Zipf};
 
 use crate::load::blocking;
 
-/// A key that is asked for, and its value if it must be stored.
+/// A key to get, and its value if it must be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// The first letter of the key: a family of keys of one kind.
+    /// The first letter of the key: a family of similar keys.
     pub family: char,
     /// The rest of the key.
     pub number: u64,
     /// Bytes of the value.
     pub value_bytes: usize,
-    /// As in `set`: seconds to live, 0 for ever.
+    /// As in `set`: seconds to live, 0 for no expiry.
     pub exptime: u32,
 }
 
 impl Item {
     fn write_key(&self, out: &mut String) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(out, "{}{:0width$}", self.family, self.number, width = KEY_BYTES - 1);
     }
 }
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 16;
-/// Keys in one get: some 800 bytes of a line.
+/// Keys in one get: a line of about 800 bytes.
 const KEYS_AT_ONCE: usize = 48;
-/// Stores whose answers are awaited together.
+/// Stores in flight.
 const STORES_AT_ONCE: usize = 256;
 
 /// Hits and reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hits {
-    /// Reads that found something.
+    /// Reads that found a value.
     pub hits: u64,
     /// Reads.
     pub reads: u64,
 }
 
 impl Hits {
-    /// The share of reads that found something.
+    /// The share of reads that found a value.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "reads are far fewer than 2^52")]
     pub fn ratio(&self) -> f64 {
         self.hits as f64 / self.reads.max(1) as f64
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds other counts.
     pub fn add(&mut self, other: Self) {
         self.hits += other.hits;
         self.reads += other.reads;
@@ -79,18 +79,18 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When the server does not accept.
+    /// When the server does not accept the connection.
     pub fn connect(address: SocketAddr) -> Result<Self> {
         let reader = BufReader::with_capacity(256 << 10, blocking(address)?);
         Ok(Self { reader, value: Vec::new(), line: String::new(), request: String::new() })
     }
 
-    /// Asks for every item, and stores those that are missing. An item that is listed twice may be
-    /// missed twice.
+    /// Gets every item, and stores the missing ones. An item that is listed twice may be missed
+    /// twice.
     ///
     /// # Errors
     ///
-    /// When the connection fails, or the server answers what it was not asked.
+    /// When the connection fails, or the server sends an unexpected reply.
     pub fn ask(&mut self, items: &[Item]) -> Result<Hits> {
         let mut hits = Hits::default();
         for some in items.chunks(KEYS_AT_ONCE) {
@@ -101,11 +101,11 @@ impl Client {
         Ok(hits)
     }
 
-    /// The number of these that are missing; stores nothing.
+    /// Returns the number of missing items. Stores nothing.
     ///
     /// # Errors
     ///
-    /// When the connection fails, or the server answers what it was not asked.
+    /// When the connection fails, or the server sends an unexpected reply.
     pub fn missing_of(&mut self, items: &[Item]) -> Result<usize> {
         let mut missing = 0;
         for some in items.chunks(KEYS_AT_ONCE) {
@@ -136,7 +136,7 @@ impl Client {
                 anyhow::bail!("a get was answered {:?}", self.line)
             };
             let mut own = String::new();
-            // Values come in the order in which they were asked for.
+            // Values arrive in the order of the request.
             for item in asked.by_ref() {
                 own.clear();
                 item.write_key(&mut own);
@@ -152,7 +152,7 @@ impl Client {
         }
     }
 
-    /// Stores every item. A refusal is no error: it costs the server a hit.
+    /// Stores every item. A refused store is not an error; it costs the server a hit.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Client {
         Ok(())
     }
 
-    /// A group of statistics, by name.
+    /// A group of statistics, with their names.
     ///
     /// # Errors
     ///
@@ -199,8 +199,7 @@ impl Client {
     }
 }
 
-/// Keys of one family by a Zipf distribution: the same for every server that is asked with the same
-/// seed.
+/// Keys of one family with a Zipf distribution. The same seed gives every server the same keys.
 #[derive(Debug)]
 pub struct ZipfFamily {
     item: Item,
@@ -209,11 +208,11 @@ pub struct ZipfFamily {
 }
 
 impl ZipfFamily {
-    /// As `item`, but with its number drawn.
+    /// Draws numbers for copies of `item`.
     ///
     /// # Errors
     ///
-    /// When there are no keys, or the exponent is negative.
+    /// When `keys` is 0 or the exponent is negative.
     pub fn new(item: Item, keys: u32, exponent: f64, seed: u64) -> Result<Self> {
         let distribution = Zipf::new(f64::from(keys), exponent)?;
         Ok(Self { item, distribution, rng: SmallRng::seed_from_u64(seed) })
@@ -232,12 +231,12 @@ impl ZipfFamily {
     }
 }
 
-/// Calls `turn` with 0, 1, 2.., `per_second` times a second as far as it keeps up, until this many
-/// calls have been made.
+/// Calls `turn` with 0, 1, 2.., up to `per_second` times per second, until it has made this many
+/// calls.
 ///
 /// # Errors
 ///
-/// The result of `turn`.
+/// Any error of `turn`.
 pub fn paced(
     per_second: u32,
     turns: u64,

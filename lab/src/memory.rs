@@ -1,7 +1,7 @@
 //! Measures the number of items that a server stores per GiB of resident memory.
 //!
-//! A server of `-m` MB is given more distinct items than fit, then every key is asked for. What
-//! counts is the resident memory after that, not the limit it was given.
+//! A server with `-m` MB receives more distinct items than fit, then a request for every key. The
+//! figure uses the resident memory after that, not the configured limit.
 
 use std::io::{Read, Write};
 
@@ -10,33 +10,33 @@ use anyhow::{Context, Result, ensure};
 use crate::load::blocking;
 use bench::process::Server;
 
-/// The result of one server.
+/// The result for one server.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// The server.
     pub name: String,
     /// Bytes of each value.
     pub value_bytes: usize,
-    /// Items offered, stores refused, and items found afterwards.
+    /// Offered items.
     pub offered: u32,
-    /// Stores that were not answered `STORED`.
+    /// Stores without the reply `STORED`.
     pub refused: u32,
     /// Items found after all were offered.
     pub alive: u32,
-    /// Resident memory after the fill, in bytes; `None` when the server was not started here.
+    /// Resident memory after the fill, in bytes; `None` for a server that was not started here.
     pub resident_bytes: Option<u64>,
 }
 
 /// Bytes of every key.
 const KEY_BYTES: usize = 32;
 
-/// Requests sent before their replies are awaited.
+/// Requests in flight.
 const DEPTH: u32 = 64;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
 impl Kept {
-    /// Items found for each GiB of resident memory.
+    /// Items found per GiB of resident memory.
     #[must_use]
     pub fn per_gib(&self) -> Option<f64> {
         #[allow(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
@@ -44,14 +44,14 @@ impl Kept {
     }
 }
 
-/// Starts `server` with `memory_mb` MB, fills it beyond that, and counts.
+/// Starts `server` with `memory_mb` MB, fills it beyond that, and counts the items.
 ///
 /// # Errors
 ///
-/// When the server cannot be started, fails, or answers something else than memcached would.
+/// When the server cannot be started, fails, or replies differently from memcached.
 pub fn measure(server: &Server, memory_mb: u32, value_bytes: usize) -> Result<Kept> {
     let running = server.start(memory_mb, None)?;
-    // Half as many again as fit if an item cost but its key, its value and 24 bytes.
+    // 1.5 times as many as fit if an item costs only its key, its value and 24 bytes.
     let fits = u64::from(memory_mb) * (1 << 20) / (KEY_BYTES + value_bytes + 24) as u64;
     let offered = u32::try_from(fits * 3 / 2)?;
     let mut stream = blocking(running.address)?;
@@ -72,7 +72,7 @@ pub fn measure(server: &Server, memory_mb: u32, value_bytes: usize) -> Result<Ke
             let len = stream.read(&mut reply).context("storing")?;
             ensure!(len > 0, "the server closed the connection");
             lines += count(&reply[..len], b'\n')?;
-            // `D` is in STORED and in no refusal of memcached's.
+            // `D` occurs in STORED and in none of memcached's refusals.
             stored += count(&reply[..len], b'D')?;
         }
         refused += (to - from).saturating_sub(stored);
@@ -80,7 +80,7 @@ pub fn measure(server: &Server, memory_mb: u32, value_bytes: usize) -> Result<Ke
     for from in (0..offered).step_by(DEPTH as usize) {
         let to = offered.min(from + DEPTH);
         request.clear();
-        // A touch to "never" answers TOUCHED or NOT_FOUND: a probe that moves no value.
+        // A touch with exptime 0 replies TOUCHED or NOT_FOUND: a probe that moves no value.
         (from..to).try_for_each(|key| write!(request, "touch {key:0KEY_BYTES$} 0\r\n"))?;
         stream.write_all(&request).context("probing")?;
         let mut lines = 0;

@@ -1,5 +1,5 @@
-//! The comparison as a table for people (Markdown, which a terminal shows as well) and as JSON for
-//! programs.
+//! The comparison as a table for people (Markdown, which is also readable in a terminal) and as
+//! JSON for programs.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use crate::compare::{Outcome, Round, Spread};
 use bench::process::{DO_NOTHING, MEMCACHED};
 
-/// One server's rounds of one workload, summed up.
+/// One server's rounds of one workload, aggregated.
 struct Line<'a> {
     name: &'a str,
     rate: Spread,
@@ -28,12 +28,12 @@ fn lines(outcome: &Outcome) -> impl Iterator<Item = Line<'_>> {
 }
 
 impl<'a> Line<'a> {
-    /// `None` when there were no rounds.
+    /// Returns `None` when there are no rounds.
     fn of(outcome: &Outcome, name: &'a str, rounds: &[Round]) -> Option<Self> {
         let (first, others) = rounds.split_first()?;
         let mut latency = first.latency.clone();
         for round in others {
-            // Histograms of one run have the same bounds.
+            // All histograms of a run have the same bounds.
             let added = latency.add(&round.latency);
             debug_assert!(added.is_ok());
         }
@@ -57,7 +57,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The table. Ratios are medians of the rounds' ratios, with their least and greatest.
+/// The table. Ratios are medians of the rounds' ratios, with minimum and maximum.
 #[must_use]
 pub fn markdown(outcomes: &[Outcome]) -> String {
     let mut text = String::from(
@@ -90,7 +90,7 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// The comparison as a JSON array with one object for each workload and server.
+/// The comparison as a JSON array with one object per workload and server.
 #[must_use]
 pub fn json(outcomes: &[Outcome]) -> String {
     let mut objects = Vec::new();

@@ -1,8 +1,8 @@
-//! Measures how long a restart makes a cache unavailable, and how many items survive it.
+//! Measures the unavailability of a cache during a restart, and the share of items that survive.
 //!
-//! A server with a memory file (`-e`) is filled, ended and started again: in order, and by
-//! `kill -9`. What counts is the time from the start of the new process to its first reply, and the
-//! share of sampled keys that are there before and after.
+//! A server with a memory file (`-e`) is filled, ended and started again: once cleanly, once after
+//! `kill -9`. The figures are the time from the start of the new process to its first reply, and
+//! the share of sampled keys that are present before and after.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,22 +30,22 @@ pub struct Restarted {
     pub started: Duration,
     /// From the start of the next process to its first reply, after `kill -9`.
     pub recovered: Duration,
-    /// Share of the sampled keys that were there: before, after the clean end, after `kill -9`.
+    /// Share of the sampled keys that were present: before, after the clean end, after `kill -9`.
     pub hits: [f64; 3],
 }
 
-/// Requests sent before their replies are awaited.
+/// Requests in flight.
 const DEPTH: usize = 64;
-/// Keys asked for.
+/// The number of sampled keys.
 const SAMPLE: u64 = 50_000;
 /// Longest wait for a server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Fills a server of `memory_mb` MB of which the file is in `folder`, and restarts it twice.
+/// Fills a server with `memory_mb` MB and a memory file in `folder`, and restarts it twice.
 ///
 /// # Errors
 ///
-/// When the server does not start, fails, or answers nonsense.
+/// When the server does not start, fails, or sends an invalid reply.
 pub fn measure(
     holdall: &Path,
     folder: &Path,
@@ -54,7 +54,7 @@ pub fn measure(
 ) -> Result<Restarted> {
     let file = MemoryFile(folder.join(format!("holdall-bench-{}", std::process::id())));
     let (first, _) = Server::start(holdall, &file.0, memory_mb)?;
-    // As many as take nine tenths of the memory: the key, the header, and the table beside them.
+    // The number of items that fill nine tenths of the memory: the key, the header and the index.
     let items = u64::from(memory_mb) * (1 << 20) * 9 / 10 / (value_bytes as u64 + 56);
     fill(first.address, items, value_bytes)?;
     let before = hits(first.address, items)?;
@@ -97,7 +97,7 @@ struct MemoryFile(PathBuf);
 impl Drop for MemoryFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
-        // A killed server leaves its socket.
+        // A killed server leaves its socket behind.
         let _ = std::fs::remove_file(format!("{}.takeover", self.0.display()));
     }
 }
@@ -108,7 +108,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts one; answers also how long it took until it replied.
+    /// Starts a server. Also returns the time until its first reply.
     fn start(holdall: &Path, file: &Path, memory_mb: u32) -> Result<(Self, Duration)> {
         let port = free_port()?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -141,7 +141,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended, unless something failed.
+        // It has already ended, unless something failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -175,7 +175,7 @@ fn fill(address: SocketAddr, items: u64, value_bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The share of sampled keys that are there, of all ages.
+/// The share of sampled keys, of all ages, that are present.
 fn hits(address: SocketAddr, items: u64) -> Result<f64> {
     let mut stream = blocking(address)?;
     let sample = SAMPLE.min(items);

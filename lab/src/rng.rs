@@ -1,7 +1,7 @@
-//! A random number in a nanosecond, so that choosing keys does not slow the generator. Not a
-//! library's: the recorded instruction counts belong to this sequence, whatever the version.
+//! A random number in a nanosecond, so that choosing keys does not slow the generator. It is not
+//! from a library, because the recorded instruction counts depend on this exact sequence.
 
-/// xorshift64*: good enough to choose keys, and repeatable.
+/// xorshift64*: good enough for choosing keys, and reproducible.
 ///
 /// Source: Vigna, "An experimental exploration of Marsaglia's xorshift generators, scrambled"
 /// (2016).
@@ -9,13 +9,13 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// A sequence of its own for each seed; 0 is as good as any other.
+    /// A different sequence for each seed; 0 is a valid seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// A number below `bound`, which must not be 0.
     #[inline]
     pub fn below(&mut self, bound: u32) -> u32 {
         self.0 ^= self.0 >> 12;

@@ -11,13 +11,13 @@ use crate::compare::{Outcome, Spread};
 use bench::process::{Launch, Running, Server};
 use processes::Quota;
 
-/// The name of ours.
+/// The name of holdall's proxy.
 const HOLDALL: &str = "holdall route";
 
 /// Memory of a server behind the proxies, in MB.
 const MEMORY_MB: u32 = 256;
 
-/// A server for behind the proxies, on whatever core the caller runs.
+/// Starts a server for the proxies, on the core of the caller.
 ///
 /// # Errors
 ///
@@ -31,18 +31,18 @@ pub fn server(folder: &Path) -> Result<Running> {
     Server { name: "server".into(), launch }.start(MEMORY_MB, None)
 }
 
-/// Files that tell each proxy of the servers; removed when dropped.
+/// Configuration files that list the servers for each proxy; removed on drop.
 #[derive(Debug)]
 pub struct Configs {
     folder: PathBuf,
 }
 
 impl Configs {
-    /// Writes them. Each proxy places keys by its usual hash: twemproxy by ketama, ours by Ch3.
+    /// Writes the files. Keys have each proxy's usual hash: ketama for twemproxy, Ch3 for ours.
     ///
     /// # Errors
     ///
-    /// When the folder for temporary files takes none.
+    /// When the folder for temporary files is not writable.
     pub fn write(servers: &[SocketAddr]) -> Result<Self> {
         let folder = std::env::temp_dir().join(format!("holdall-routed-{}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -67,9 +67,9 @@ impl Configs {
         Ok(Self { folder })
     }
 
-    /// The commands of the proxies, with `workers` workers each. twemproxy has one thread: it is
-    /// measured as one process, and as one process for each worker with its share of the
-    /// connections. `memcached` is a build with memcached's own proxy.
+    /// The commands of the proxies, with `workers` workers each. twemproxy has one thread. It is
+    /// measured as one process, and as one process per worker, among which the connections are
+    /// divided. `memcached` is a build with memcached's own proxy.
     #[must_use]
     pub fn proxies(&self, holdall: &Path, workers: usize, memcached: Option<&Path>) -> Vec<Server> {
         let (folder, holdall) = (self.folder.display(), holdall.join("holdall"));
@@ -94,8 +94,8 @@ impl Configs {
         all
     }
 
-    /// This number of processes of twemproxy, each on a port of its own, which it reads from its
-    /// file. All but one are children of the one, and end with it.
+    /// This number of twemproxy processes, each on its own port, which is in its file. All but the
+    /// first are children of the first, and end with it.
     fn twemproxy(&self, processes: usize) -> Server {
         let folder = self.folder.display();
         let run = |number: usize| {
@@ -118,12 +118,12 @@ impl Configs {
 
 impl Drop for Configs {
     fn drop(&mut self) {
-        // Files for temporary use are no loss.
+        // Temporary files may stay.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The proxy, with its children, within this share of a processor.
+/// The proxy with its children, limited to this share of a processor.
 #[must_use]
 pub fn within(quota: &Quota, proxy: &Server) -> Server {
     let Launch::Command(words) = &proxy.launch else { return proxy.clone() };
@@ -133,8 +133,8 @@ pub fn within(quota: &Quota, proxy: &Server) -> Server {
     Server { name: proxy.name.clone(), launch: Launch::Command(words) }
 }
 
-/// The table: medians of the rounds, and each round's rate and CPU divided by the best that another
-/// proxy did in it.
+/// The table: medians of the rounds, and for each round the rate and CPU divided by the best of
+/// another proxy in that round.
 #[must_use]
 pub fn markdown(outcomes: &[Outcome]) -> String {
     let mut table =
@@ -178,7 +178,7 @@ pub fn markdown(outcomes: &[Outcome]) -> String {
             let cpus = ratio(Spread::of(
                 rounds().filter_map(|(index, round)| Some(round.cpu_us? / least_cpu(index)?)),
             ));
-            // Writing into a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 table,
                 "| {} | {name} | {rate:.1} | {cpu:.3} | {:.0} | {:.0} | {rates} | {cpus} |",

@@ -1,10 +1,10 @@
-//! Value sizes shift while memory is full: how soon a cache gives the new size the memory of the
-//! old one.
+//! Value sizes shift while memory is full: how soon a cache gives the memory of the old size to the
+//! new one.
 //!
-//! *Scaling Memcache at Facebook*, section 6.2: slabs move between classes by the age of what they
-//! hold. One server of each kind is filled with values of 100 bytes, another is left empty; then
-//! both get the same reads of other keys, whose values have 1 KB. What counts is the hit ratio of
-//! the first beside that of the second, which never saw the old size.
+//! *Scaling Memcache at Facebook*, section 6.2: slabs move between classes by the age of their
+//! items. One server of each kind is filled with values of 100 bytes, another stays empty. Then
+//! both receive the same reads of other keys, whose values have 1 KB. The figure is the hit ratio
+//! of the first compared with that of the second, which never held the old size.
 
 use std::fmt::Write as _;
 
@@ -32,10 +32,10 @@ pub struct ShiftPlan {
 
 const OLD: Item = Item { family: 'o', number: 0, value_bytes: 100, exptime: 0 };
 const NEW: Item = Item { family: 'n', number: 0, value_bytes: 1000, exptime: 0 };
-/// Far more than fit, of both sizes.
+/// Far more than fit, for both sizes.
 const KEYS: u32 = 1_000_000;
 const EXPONENT: f64 = 0.99;
-/// Reads of old keys before the shift, for each megabyte.
+/// Reads of old keys before the shift, per megabyte.
 const READS_BEFORE: u32 = 50_000;
 const TURNS: u32 = 50;
 
@@ -45,15 +45,15 @@ struct Candidate {
     _running: Running,
     client: Client,
     keys: ZipfFamily,
-    /// For each line of the table.
+    /// One for each line of the table.
     hits: Vec<Hits>,
 }
 
-/// Measures all servers at the same time; a table.
+/// Measures all servers at the same time. Returns a table.
 ///
 /// # Errors
 ///
-/// When a server does not start, or fails, or is not full when the sizes shift.
+/// When a server does not start, fails, or is not full when the sizes shift.
 pub fn run(plan: &ShiftPlan, servers: &[Server], mut progress: impl FnMut(&str)) -> Result<String> {
     let mut candidates = Vec::new();
     for (number, server) in servers.iter().enumerate() {
@@ -130,7 +130,7 @@ fn table(plan: &ShiftPlan, servers: &[Server], candidates: &[Candidate]) -> Stri
     text
 }
 
-/// The rest of a line: of each server's two, what `of` says.
+/// Writes the rest of a line: `of` for both servers of each kind.
 fn write_line(
     text: &mut String,
     servers: &[Server],

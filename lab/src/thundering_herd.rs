@@ -1,25 +1,25 @@
 //! Thundering herds: how many reads reach the database when keys that many clients read are
 //! invalidated under load.
 //!
-//! The question is that of *Scaling Memcache at Facebook*, section 3.2.1: the peak rate of database
-//! queries fell from 17 K/s to 1.3 K/s with leases, 13 times. The database here is a delay and a
-//! counter. Each client, a thread with a connection, reads keys at random with a pause between;
-//! another deletes each key in turn. The ways that are measured differ in what a client does with a
-//! miss:
+//! The question is from *Scaling Memcache at Facebook*, section 3.2.1: leases reduced the peak rate
+//! of database queries from 17 K/s to 1.3 K/s, 13 times. The database here is a delay and a
+//! counter. Each client, a thread with a connection, reads keys at random with a pause between
+//! reads; another thread deletes each key in turn. The measured ways differ in the client's
+//! response to a miss:
 //!
-//! * `get` and `set`: it reads the database and stores.
-//! * Leases, waiting: the client with the token does so; the others ask again after 2 ms, 4 ms, ..
-//!   500 ms, ten times, then read the database themselves.
-//! * Leases, polling: a waiting client asks again at least every 20 ms, for five seconds; tokens
-//!   are given once a second.
-//! * Leases, stale values: as waiting, but a client takes a stale value when it is given one.
+//! * `get` and `set`: the client reads the database and stores.
+//! * Leases, waiting: the client with the token does so. The others retry after 2 ms, 4 ms, .. 500
+//!   ms, ten times, then read the database themselves.
+//! * Leases, polling: a waiting client retries at least every 20 ms, for five seconds; the server
+//!   issues a token once per second.
+//! * Leases, stale values: as waiting, but a client uses a stale value if the server returns one.
 //!
-//! A waiting client has to ask while the value is there: under constant invalidation that is for a
-//! moment, once in each of the server's intervals. Longer steps than that moment miss it, and end
-//! in the database, however often tokens are given.
+//! A waiting client has to ask while the value is present. Under constant invalidation this is only
+//! a moment, once in each of the server's intervals. A client with longer steps misses that moment
+//! and reads the database, however often the server issues tokens.
 //!
-//! Relaxed is enough for the counts: they are read after the threads are joined, and a late sight
-//! of `is_over` costs one more request.
+//! Relaxed is enough for the counts: they are read after the threads are joined, and a late view of
+//! `is_over` costs one more request.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -36,19 +36,19 @@ use bench::process::Server;
 /// The plan of the measurement.
 #[derive(Clone, Debug)]
 pub struct HerdPlan {
-    /// A server that knows leases.
+    /// A server that supports leases.
     pub server: Server,
-    /// Clients at once.
+    /// The number of clients.
     pub clients: u32,
-    /// Keys they read.
+    /// The number of keys.
     pub keys: u32,
-    /// Each key is deleted so often.
+    /// The interval between two deletes of a key.
     pub invalidate_every: Duration,
-    /// A database read takes so long.
+    /// The duration of a database read.
     pub database: Duration,
-    /// A client pauses so long between two reads.
+    /// A client's pause between two reads.
     pub pause: Duration,
-    /// Length of each way's measurement.
+    /// Length of the measurement of each way.
     pub length: Duration,
 }
 
@@ -71,7 +71,7 @@ const PROTOCOLS: [(Protocol, &str); 4] = [
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
 impl Protocol {
-    /// The longest wait between two reads, and how long to wait in all. Mostly those of mcrouter's
+    /// The longest wait between two reads, and the total wait. Most are those of mcrouter's
     /// lookaside route: 2 ms, doubled up to 500 ms, ten times.
     fn waits(self) -> (Duration, Duration) {
         match self {
@@ -87,7 +87,7 @@ const VALUE: &[u8] = &[b'v'; 100];
 #[derive(Debug)]
 struct Counts {
     began: Instant,
-    /// Database reads of each second.
+    /// Database reads in each second.
     database: Vec<AtomicU64>,
     reads: AtomicU64,
     stale: AtomicU64,
@@ -95,11 +95,11 @@ struct Counts {
     is_over: AtomicBool,
 }
 
-/// Runs every protocol and returns the table; calls `progress` as each begins.
+/// Runs every protocol and returns the table. Calls `progress` at the start of each.
 ///
 /// # Errors
 ///
-/// When the server does not start, or answers otherwise than it should.
+/// When the server does not start, or sends an unexpected reply.
 pub fn run(plan: &HerdPlan, mut progress: impl FnMut(&str)) -> Result<String> {
     let mut table = format!(
         "{} clients, {} keys, each deleted every {} ms, a database of {} ms, {} s for each way.\n\n\
@@ -209,10 +209,10 @@ struct Client<'p> {
     counts: &'p Counts,
 }
 
-/// The answer to a read.
+/// The reply to a read.
 enum Answer {
     Hit,
-    /// With a token, to store the value with; 0 without leases.
+    /// With a token for storing the value; 0 without leases.
     Fill(u64),
     Stale,
     Wait,

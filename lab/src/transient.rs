@@ -1,21 +1,21 @@
 //! Measures the memory that short-lived keys hold, with and without the ring of transient items.
 //!
-//! *Scaling Memcache at Facebook*, section 6.3: keys that see a single burst of activity were given
-//! a short time to live, and their share of a pool fell from 6 % to 0.3 % at the same hit ratio.
-//! Here a full cache serves two families with values of one size, so that they share a slab class
-//! and its LRU: one whose keys last, read by a Zipf distribution, and one of which each key is
-//! stored once, read three times within a second and never again. The second has two seconds to
-//! live, or none to begin with. Each server gets the same requests at the same time:
+//! *Scaling Memcache at Facebook*, section 6.3: keys with a single burst of activity got a short
+//! time to live, and their share of a pool fell from 6 % to 0.3 % at the same hit ratio. Here a
+//! full cache serves two families with values of one size, which therefore share a slab class and
+//! its LRU. Keys of the first last, and reads follow a Zipf distribution. Each key of the second is
+//! stored once, read three times within a second and never again. The second family has two seconds
+//! to live or, as the baseline, no expiry. Each server gets the same requests at the same time:
 //!
-//! | server | what becomes of an expired item |
+//! | server | the fate of an expired item |
 //! | --- | --- |
 //! | memcached without its crawler | it lies until the LRU's end reaches it |
 //! | memcached | as Debian ships it: a crawler looks for it now and then |
 //! | holdall, `transient_ttl=0` | the cleaner's passes meet it some time |
 //! | holdall | it is freed in the second in which it expires |
 //!
-//! The family's items are counted at the end: the server's count of items, less the lasting ones
-//! that are found.
+//! The family's items are counted at the end: the server's count of items minus the lasting items
+//! that are present.
 
 use std::fmt::Write as _;
 
@@ -43,26 +43,25 @@ pub struct TransientPlan {
 
 const LASTING: Item = Item { family: 'l', number: 0, value_bytes: 500, exptime: 0 };
 const SHORT: Item = Item { family: 's', number: 0, value_bytes: 500, exptime: 2 };
-/// Four times what fits into 64 MB.
+/// Four times the number that fits into 64 MB.
 const LASTING_KEYS: u32 = 500_000;
 const EXPONENT: f64 = 0.9;
-/// Turns of every client in a second.
+/// Turns of every client per second.
 const TURNS: u32 = 20;
 /// Turns after which a short-lived key is read again.
 const READ_AFTER: [u64; 3] = [4, 8, 14];
 
-/// A server, and whether the short-lived keys have a time to live there.
+/// A server, and whether its short-lived keys have a time to live.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// As the table calls it.
+    /// The server, with its name in the table.
     pub server: Server,
-    /// Otherwise they are stored for ever, as before the paper's change: what is measured after it
-    /// is compared with this.
+    /// False: they are stored without expiry, as before the paper's change. This is the baseline.
     pub expires: bool,
 }
 
 impl Variant {
-    /// Every variant that the table has, of the servers that take part.
+    /// Every variant in the table, of these servers.
     #[must_use]
     pub fn all(servers: &[Server]) -> Vec<Self> {
         let mut variants = Vec::new();
@@ -94,11 +93,11 @@ struct Candidate {
     short_hits: Hits,
 }
 
-/// Measures every variant at the same time; a table.
+/// Measures every variant at the same time. Returns a table.
 ///
 /// # Errors
 ///
-/// When a server does not start, or fails.
+/// When a server does not start or fails.
 pub fn run(
     plan: &TransientPlan,
     variants: &[Variant],
@@ -130,7 +129,7 @@ impl Candidate {
         let mut client = Client::connect(running.address)?;
         let short = Item { exptime: if variant.expires { SHORT.exptime } else { 0 }, ..SHORT };
         let mut lasting = ZipfFamily::new(LASTING, LASTING_KEYS, EXPONENT, 3)?;
-        // Until memory is full.
+        // Until the memory is full.
         while client.stats("")?.iter().any(|(name, value)| name == "evictions" && value == "0") {
             client.ask(&lasting.next(4800))?;
         }
@@ -157,7 +156,7 @@ impl Candidate {
         let new: Vec<_> = made_at(turn + 1).collect();
         let again = READ_AFTER.into_iter().filter_map(|after| turn.checked_sub(after));
         let again: Vec<_> = again.flat_map(|turn| made_at(turn + 1)).collect();
-        // A new one is missed, and stored.
+        // A new key is a miss, and is stored.
         self.client.ask(&new)?;
         let mut of_short = self.client.ask(&again)?;
         if !measured {
@@ -168,14 +167,14 @@ impl Candidate {
         Ok(())
     }
 
-    /// All items, dead ones included.
+    /// All items, including dead ones.
     fn items(&mut self) -> Result<u64> {
         let all = self.client.stats("")?;
         let items = all.iter().find(|(name, _)| name == "curr_items").context("no curr_items")?;
         Ok(items.1.parse()?)
     }
 
-    /// Items that last.
+    /// The number of lasting items.
     fn lasting(&mut self) -> Result<u64> {
         let every: Vec<_> =
             (1..=u64::from(LASTING_KEYS)).map(|number| Item { number, ..LASTING }).collect();
@@ -191,7 +190,7 @@ fn table(plan: &TransientPlan, candidates: &mut [Candidate]) -> Result<String> {
         plan.megabytes, plan.reads, plan.short, plan.seconds
     );
     let mut for_ever = 0.0;
-    // All at once, before anything more expires.
+    // All at the same time, before more items expire.
     let items: Vec<_> = candidates.iter_mut().map(Candidate::items).collect::<Result<_>>()?;
     for (candidate, items) in candidates.iter_mut().zip(items) {
         let short = items.saturating_sub(candidate.lasting()?);

@@ -1,11 +1,11 @@
-//! The generator for UDP: a closed loop over connected sockets, each with some requests
-//! outstanding.
+//! The generator for UDP: a closed loop over connected sockets, each with several outstanding
+//! requests.
 //!
-//! What one turn has for a socket leaves by one `sendmmsg`, and what has come is read by one
-//! `recvmmsg`; so the generator costs the same for many clients with a request each as the servers'
-//! kernel lets it, and little for one with many. A request is recognised by its id; it is complete
-//! when as many bytes have come as its reply must have, in whatever number of datagrams. One that
-//! is not answered in time counts as lost and is asked again, as a client would do.
+//! One `sendmmsg` sends all of a socket's requests of a turn, and one `recvmmsg` reads its replies.
+//! The cost per request is therefore low for one socket with many requests; for many sockets with
+//! one request each it is that of the system calls. An id identifies each request. A request is
+//! complete when its expected number of bytes has arrived, in any number of datagrams. One that is
+//! not answered in time counts as lost and is sent again, as a client would do.
 
 use std::array;
 use std::io::{IoSlice, IoSliceMut};
@@ -24,17 +24,17 @@ use rustix::time::Timespec;
 use crate::load::Sample;
 use crate::workload::{Batches, Expect};
 
-/// Datagrams of one system call at most.
+/// Maximum number of datagrams per system call.
 const BATCH: usize = 32;
 
-/// Bytes of a datagram of a reply at most.
+/// Maximum size of a reply's datagram in bytes.
 const DATAGRAM_BYTES: usize = net::DATAGRAM_BYTES;
 
-/// The time after which an answer counts as lost.
+/// The time after which a reply counts as lost.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Requests of one socket that can be told apart: half of an id is the request's place, the other
-/// half its turn.
+/// Requests that one socket can distinguish: half of an id is the request's place, the other half
+/// its turn.
 const DEPTH_MAX: usize = 256;
 
 /// Sockets connected to one server.
@@ -50,7 +50,7 @@ pub struct UdpLoad {
 struct Client {
     socket: UdpSocket,
     asked: Vec<Asked>,
-    /// Framed requests that leave together, and where each ends.
+    /// Framed requests to send together, and the end of each.
     out: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -65,11 +65,11 @@ struct Asked {
 }
 
 impl UdpLoad {
-    /// `sockets` sockets connected to `address`, with `depth` requests outstanding on each.
+    /// Connects `sockets` sockets to `address`, with `depth` outstanding requests on each.
     ///
     /// # Errors
     ///
-    /// When a socket cannot be made, or `depth` is over 256.
+    /// When a socket cannot be created, or `depth` is over 256.
     pub fn connect(address: SocketAddr, sockets: usize, depth: usize) -> Result<Self> {
         ensure!((1..=DEPTH_MAX).contains(&depth), "1 to {DEPTH_MAX} requests of one socket");
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -88,12 +88,12 @@ impl UdpLoad {
         Ok(Self { clients, poller, headers: MultiHeaders::preallocate(BATCH, None), buffer })
     }
 
-    /// Asks for `duration` and waits for the last replies; also returns how many requests were
-    /// lost.
+    /// Sends requests for `duration` and waits for the last replies. Also returns the number of
+    /// lost requests.
     ///
     /// # Errors
     ///
-    /// When a socket fails, a reply is longer than it must be, or nothing is answered any more.
+    /// When a socket fails, a reply is too long, or replies stop.
     pub fn run(
         &mut self,
         batches: &mut Batches,
@@ -155,7 +155,7 @@ impl UdpLoad {
 }
 
 impl Client {
-    /// Adds a request to those that leave next.
+    /// Adds a request to the next send.
     fn ask(&mut self, place: usize, batches: &mut Batches, now: Instant) -> Result<()> {
         let asked = &mut self.asked[place];
         asked.turn = asked.turn.wrapping_add(1);
@@ -169,7 +169,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends what was added.
+    /// Sends the added requests.
     fn send(&mut self) -> Result<()> {
         let mut from = 0;
         for ends in self.ends.chunks(BATCH) {
@@ -187,7 +187,7 @@ impl Client {
                 index += 1;
                 MMsgHdr::new(&slices[index - 1], control)
             });
-            // What a full socket does not take is lost, and asked again.
+            // A request that a full socket does not take is lost, and sent again.
             sendmmsg(&self.socket, &mut headers[..ends.len()], SendFlags::DONTWAIT)?;
         }
         self.out.clear();
@@ -195,7 +195,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes a datagram of a reply; the place of the request that it completes.
+    /// Takes a datagram of a reply. Returns the place of the request that it completes.
     fn answered(&mut self, datagram: &[u8]) -> Result<Option<usize>> {
         let Some(([place, turn, ..], payload)) = datagram.split_first_chunk::<8>() else {
             bail!("a datagram without a frame");
@@ -203,7 +203,7 @@ impl Client {
         let place = usize::from(*place);
         let asked = self.asked.get_mut(place).context("an id that was not used")?;
         if asked.turn != *turn || !asked.is_waiting {
-            // It had been given up.
+            // The request had already been given up.
             return Ok(None);
         }
         ensure!(payload.len() <= asked.missing, "more bytes came than must");
@@ -212,7 +212,7 @@ impl Client {
         Ok((!asked.is_waiting).then_some(place))
     }
 
-    /// Asks anew what has waited too long; how much that was.
+    /// Sends requests again that have waited too long. Returns their number.
     fn ask_again(&mut self, batches: &mut Batches, now: Instant) -> Result<u64> {
         let mut lost = 0;
         for place in 0..self.asked.len() {
@@ -227,8 +227,7 @@ impl Client {
     }
 }
 
-/// The lengths of the datagrams that have come, in their places of `buffer`; zero where there is
-/// none.
+/// The lengths of the received datagrams, by their places in `buffer`; zero where there is none.
 fn receive(
     socket: &UdpSocket,
     headers: &mut MultiHeaders<()>,

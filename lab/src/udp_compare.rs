@@ -1,8 +1,8 @@
 //! UDP compared with TCP: the same server, the same number of outstanding requests, in turn.
 //!
-//! The question is figure 8's of *Scaling Memcache at Facebook*: 13 % more single gets and 8 % more
-//! 10-key gets by UDP. The paper's servers are found at their peak; here the generator is one core,
-//! so the server's CPU time for a request is reported as well, and how busy the server was.
+//! The question is from figure 8 of *Scaling Memcache at Facebook*: 13 % more single gets and 8 %
+//! more 10-key gets by UDP. The paper measures servers at their peak. Here the generator has one
+//! core, so the table also has the server's CPU time per request and its utilisation.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use crate::udp::UdpLoad;
 use crate::workload::{Batches, Kind, Workload};
 use bench::process::{DO_NOTHING, Server};
 
-/// The plan of a comparison.
+/// A plan of a comparison.
 #[derive(Clone, Debug)]
 pub struct UdpPlan {
-    /// The servers that take part; each must answer UDP at its TCP port.
+    /// The servers to compare; each must answer UDP at its TCP port.
     pub servers: Vec<Server>,
     /// Sizes of values, in bytes.
     pub value_bytes: Vec<usize>,
-    /// Rounds, each of which measures every way once.
+    /// Rounds. Each round measures every transport once.
     pub rounds: usize,
     /// Length of one measurement.
     pub round: Duration,
-    /// Requests outstanding: TCP connections, and in UDP sockets times requests of each.
+    /// Outstanding requests: TCP connections, or UDP sockets times requests of each.
     pub outstanding: usize,
     /// Keys stored before measuring.
     pub keys: u32,
@@ -34,19 +34,19 @@ pub struct UdpPlan {
     pub server_core: Option<usize>,
 }
 
-/// One way of asking.
+/// A way of sending requests.
 #[derive(Debug)]
 enum Transport {
     Tcp(Load),
     Udp(UdpLoad),
 }
 
-/// One way's rounds.
+/// The rounds of one transport.
 #[derive(Debug)]
 struct Line {
     name: &'static str,
     rounds: Vec<Round>,
-    /// The part of a core that the server used.
+    /// The fraction of a core that the server used.
     busy: Vec<f64>,
     lost: u64,
 }
@@ -54,14 +54,14 @@ struct Line {
 /// Single gets and 10-key gets.
 const KINDS: [Kind; 2] = [Kind::Get { depth: 1 }, Kind::Multiget { keys: 10 }];
 
-/// Measured and thrown away before the first round.
+/// Length of a discarded measurement before the first round.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// Runs the plan and returns the table; calls `progress` as each measurement begins.
+/// Runs the plan and returns the table. Calls `progress` at the start of each measurement.
 ///
 /// # Errors
 ///
-/// When a server cannot be started, does not hold what was stored, or fails while measured.
+/// When a server cannot be started, loses stored values, or fails during the measurement.
 pub fn run(plan: &UdpPlan, mut progress: impl FnMut(&str)) -> Result<String> {
     let mut table = String::from(
         "| server | work | bytes | way | thousand/s | CPU us | server busy | p50 us | p99 us | lost | rate to TCP |\n\
@@ -128,7 +128,7 @@ impl Transport {
         workload: Workload,
         duration: Duration,
     ) -> Result<(crate::load::Sample, u64)> {
-        // Requests are counted, not keys: figure 8 is in requests.
+        // Counts requests, not keys, because figure 8 is in requests.
         match self {
             Self::Tcp(load) => Ok((load.run(batches, 1, duration)?, 0)),
             Self::Udp(load) => load.run(batches, 1, duration),

@@ -1,8 +1,8 @@
 //! Workloads: the bytes of a batch of requests, and the test that its replies are complete.
 //!
-//! Keys are `key:` and twelve digits; the value of a key is the key itself, again and again. So
-//! every request and every reply of a workload has one length, and a batch is complete when its
-//! bytes are there: the generator need not parse.
+//! Keys are `key:` and twelve digits; the value of a key is the repeated key. So every request and
+//! every reply of a workload has a fixed length, and a batch is complete when its bytes have
+//! arrived: the generator need not parse.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub struct Workload {
     pub value_bytes: usize,
 }
 
-/// The requests of a batch, which is sent in one write and waited for.
+/// The requests of a batch, which the generator sends in one write before it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Gets of random keys, `depth` at a time.
@@ -82,7 +82,7 @@ impl Kind {
         }
     }
 
-    /// True if it needs a server whose memory is too small for the keys.
+    /// True for a workload that needs a server whose memory is too small for the keys.
     #[must_use]
     pub fn evicts(self) -> bool {
         matches!(self, Self::Set { evicts: true, .. })
@@ -115,7 +115,7 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Batches over `keys` keys (fewer than 10^8), in an order that `seed` decides.
+    /// Batches over `keys` keys (fewer than 10^8), in an order that depends on `seed`.
     #[must_use]
     pub fn new(workload: Workload, keys: u32, seed: u64) -> Self {
         let digit = |n: u32, place: u32| b"0123456789"[(n / 10u32.pow(place) % 10) as usize];
@@ -176,7 +176,7 @@ impl Batches {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the reply to a get of the keys that `keys` yields, all of them found.
+    /// Appends the reply to a get of the keys from `keys`, all of them found.
     pub fn found(&self, keys: impl Iterator<Item = u32>, out: &mut Vec<u8>) {
         for key in keys {
             out.extend_from_slice(b"VALUE ");

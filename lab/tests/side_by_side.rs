@@ -1,5 +1,4 @@
-//! The comparison itself, short, on real servers: every workload runs, and a server that lies is
-//! found out.
+//! A short comparison on real servers: every workload runs, and the check detects a faulty server.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::time::Duration;
@@ -64,7 +63,7 @@ fn a_server_that_lies_is_found_out() {
 
 #[test]
 fn a_refused_store_is_counted() {
-    // Larger than an item may be.
+    // Larger than the maximum item.
     let workload = Workload { kind: Kind::Mixed, value_bytes: 2 << 20 };
     let batches = Batches::new(workload, 10, 0);
     let server = memcached().start(64, None).unwrap();

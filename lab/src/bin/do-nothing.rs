@@ -1,8 +1,8 @@
-//! The limit: holdall's event loop with a service without lookups.
+//! An upper limit: holdall's event loop with a service without lookups.
 //!
-//! It finds the ends of lines, counts the keys of a get, skips the data of a set, and answers a
-//! reply of the right length: one `VALUE` for each key, of the size that the last set had. Text
-//! protocol only.
+//! The service finds the ends of lines, counts the keys of a get, skips the data of a set, and
+//! sends a reply of the right length: one `VALUE` for each key, as large as the last set's value.
+//! It speaks only the text protocol.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "a command line program")]
 
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Keys of a multiget for which the reply is prepared.
+/// The number of keys for which the reply is prepared.
 const KEYS: usize = 128;
 
 struct Nothing {
@@ -67,7 +67,7 @@ impl Nothing {
         output.buf().extend_from_slice(b"END\r\n");
     }
 
-    /// Returns how many bytes of data follow the line.
+    /// Returns the number of bytes of data after the line.
     fn set(&mut self, line: &[u8], output: &mut Output<'_>) -> usize {
         let digits = line.rsplit(|&byte| byte == b' ').next().unwrap_or_default();
         let digits = digits.iter().filter(|byte| byte.is_ascii_digit());
@@ -81,7 +81,7 @@ impl Nothing {
 }
 
 impl Service for Nothing {
-    /// Bytes of a set's data that have not come yet.
+    /// Bytes of a set's data that have not arrived yet.
     type Session = usize;
 
     fn begin_turn(&mut self, _now: Instant) {}

@@ -328,7 +328,7 @@ fn udp(args: &UdpArgs) -> Result<()> {
     Ok(())
 }
 
-/// Counts, and compares with what is recorded or records it.
+/// Counts, then compares with the recorded figures or records the new ones.
 fn count_instructions(args: &InstructionsArgs) -> Result<()> {
     let beside = std::env::current_exe()?.with_file_name("holdall");
     let holdall = args.holdall.as_ref().unwrap_or(&beside);
@@ -348,7 +348,7 @@ fn count_instructions(args: &InstructionsArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the file of recorded figures begins with.
+/// The first lines of the file of recorded figures.
 const INSTRUCTIONS_HEAD: &str = "\
 # Instructions a request (multiget-key: a key) of the packages' static binary. `cargo xtask test`
 # fails where one has risen by more than a tenth. `server-bench instructions --holdall BINARY
@@ -390,7 +390,7 @@ fn herd(args: &HerdArgs) -> Result<()> {
     Ok(())
 }
 
-/// Gives the generator a core of its own where there are two, and names the one for the servers.
+/// Pins the generator to its own core if there are two, and returns the core for the servers.
 fn pin_generator() -> Result<Option<usize>> {
     let cores = std::thread::available_parallelism()?.get();
     let server_core = (cores > 1).then_some(0);
@@ -402,7 +402,7 @@ fn pin_generator() -> Result<Option<usize>> {
     Ok(server_core)
 }
 
-/// See [`RouterArgs::workers`] for who runs where.
+/// [`RouterArgs::workers`] describes the assignment of cores.
 fn router(args: &RouterArgs) -> Result<()> {
     let server_core = (args.workers == 1).then_some(0);
     if server_core.is_some() {
@@ -414,7 +414,7 @@ fn router(args: &RouterArgs) -> Result<()> {
     let addresses = servers.each_ref().map(|server| server.address);
     let configs = routed::Configs::write(&addresses)?;
     let mut proxies = configs.proxies(folder, args.workers, args.memcached_proxy.as_deref());
-    // Removed when the proxies have ended.
+    // Removed after the proxies have ended.
     let mut quotas = Vec::new();
     if let Some(percent) = args.share {
         for (number, proxy) in proxies.iter_mut().enumerate() {
@@ -469,7 +469,7 @@ fn memory(args: &MemoryArgs) -> Result<()> {
 }
 
 impl<P: Args> CacheArgs<P> {
-    /// Saves and prints the table that `run` makes of the servers that look something up.
+    /// Saves and prints the table that `run` makes of the servers other than the do-nothing server.
     fn measure(&self, name: &str, run: impl FnOnce(&P, &[Server]) -> Result<String>) -> Result<()> {
         let mut servers = self.common.servers(false)?;
         servers.retain(|server| server.name != DO_NOTHING);

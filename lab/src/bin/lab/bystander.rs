@@ -1,7 +1,7 @@
 //! The longest wait of a bystander while another client makes the server do slow work.
 //!
-//! Two workers serve: one bystander is a client of the worker that does it, one of the other. Eight
-//! million items of about 200 bytes fill nearly two gigabytes.
+//! The server has two workers: one bystander is a client of the worker that does the slow work, the
+//! other of the second worker. Eight million items of about 200 bytes fill nearly two gigabytes.
 
 use std::env;
 use std::fmt::Write as _;
@@ -21,13 +21,13 @@ const ITEMS: u64 = 8_000_000;
 const MEGABYTES: u32 = 2048;
 const VALUE_BYTES: usize = 150;
 
-/// Prefixes of the keys, of which half are flushed.
+/// Prefixes of the keys. Half of them are flushed.
 const PREFIXES: u64 = 2000;
 
-/// Rounds, each of which starts every server once, where `ROUNDS` says nothing else.
+/// Rounds unless `ROUNDS` sets another number. Each round starts every server once.
 const ROUNDS: usize = 3;
 
-/// What is done, in this order.
+/// The slow work, in this order.
 const ACTS: [(&str, Act); 10] = [
     ("nothing for five seconds", |_| {
         thread::sleep(Duration::from_secs(5));
@@ -46,7 +46,7 @@ const ACTS: [(&str, Act); 10] = [
 
 type Act = fn(&mut Client) -> Result<()>;
 
-/// Measures, and prints a table.
+/// Measures and prints a table.
 pub(crate) fn run() -> ExitCode {
     rig::ended("bystander", measure())
 }
@@ -96,7 +96,7 @@ fn measure() -> Result<()> {
     Ok(())
 }
 
-/// Nothing of a server that does not know the command.
+/// The figures of a row; empty for a server that does not know the command.
 fn figures(seen: &[&Seen]) -> String {
     if seen.is_empty() {
         return "- | -".to_owned();
@@ -108,7 +108,7 @@ fn figures(seen: &[&Seen]) -> String {
     format!("{:.1} ({least:.1}-{most:.1}) | {usual:.2}", median(longest))
 }
 
-/// The client that has the server do things.
+/// The client that causes the slow work.
 struct Client {
     reader: BufReader<TcpStream>,
     /// The server did not know a command.
@@ -123,13 +123,13 @@ impl Client {
         Ok(Self { reader: BufReader::with_capacity(1 << 20, stream), is_unknown: false })
     }
 
-    /// Sends a line, and reads all of its reply.
+    /// Sends a line and reads the whole reply.
     fn ask(&mut self, line: &str) -> Result<()> {
         self.reader.get_mut().write_all(format!("{line}\r\nmn\r\n").as_bytes())?;
         self.read_to(|line| line == b"MN\r\n")
     }
 
-    /// Reads lines up to one of these.
+    /// Reads up to and including a line for which `is_last` is true.
     fn read_to(&mut self, is_last: fn(&[u8]) -> bool) -> Result<()> {
         let mut line = Vec::new();
         while !is_last(&line) {
@@ -140,13 +140,13 @@ impl Client {
         Ok(())
     }
 
-    /// Reads a dump of all items. memcached takes no further request with it.
+    /// Reads a dump of all items. memcached takes no more requests on such a connection.
     fn dump(&mut self, kind: &str) -> Result<()> {
         self.reader.get_mut().write_all(format!("lru_crawler {kind} all\r\n").as_bytes())?;
         self.read_to(|line| matches!(line, b"END\r\n" | b"EN\r\n" | b"ERROR\r\n"))
     }
 
-    /// Stores all items, each under one of the prefixes.
+    /// Stores all items under the prefixes.
     fn fill(&mut self) -> Result<()> {
         let value = "v".repeat(VALUE_BYTES);
         let mut sets = String::new();
@@ -187,15 +187,15 @@ fn every_stats(client: &mut Client) -> Result<()> {
         }
         client.ask("stats cachedump 5 0")?;
     }
-    // Each server has groups of its own.
+    // Each server defines its own groups.
     client.is_unknown = false;
     Ok(())
 }
 
-/// Another class gets pages, one by one, of the class that has all.
+/// Moves pages to another class, one by one, from the class that has all of them.
 fn move_pages(client: &mut Client) -> Result<()> {
     (0..200).try_for_each(|_| {
-        // The next is refused while one is under way.
+        // The server refuses a move while another is in progress.
         thread::sleep(Duration::from_millis(5));
         client.ask("slabs reassign -1 20")
     })
@@ -207,7 +207,7 @@ fn flush_prefixes(client: &mut Client) -> Result<()> {
 
 fn lower_the_limit(client: &mut Client) -> Result<()> {
     client.ask(&format!("cache_memlimit {}", MEGABYTES - 1024))?;
-    // It is given back step by step.
+    // The server frees the memory in steps.
     thread::sleep(Duration::from_secs(10));
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Hit ratios of the orders of eviction, on a store in this process: each order kept all the time,
-//! and the one that the trials choose, as a server does it.
+//! Hit ratios of the eviction orders on a store in this process: each order fixed for the whole
+//! run, and the order that the trials choose, as in a server.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -15,13 +15,13 @@ use store::{Change, Cleaner, Config, EvictionSetting, Handle, NewItem, Policy, S
 
 use crate::rig;
 
-/// Requests between two of the cleaner's steps: a server under full load does about as many.
+/// Requests between two steps of the cleaner: about as many as in a server under full load.
 const REQUESTS_PER_STEP: u64 = 500;
 
-/// Requests between two looks of the trials: a tenth of a second of a server under full load.
+/// Requests between two checks by the trials: a tenth of a second of a server under full load.
 const REQUESTS_PER_LOOK: u64 = 20_000;
 
-/// Requests of a second.
+/// Requests per second.
 const REQUESTS_PER_SECOND: u64 = 200_000;
 
 const WIDTH: usize = 10;
@@ -70,7 +70,7 @@ impl Order {
     }
 }
 
-/// Measures, and prints a table.
+/// Measures and prints a table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     let words = std::iter::once("eviction".to_owned()).chain(args.iter().cloned());
     rig::ended("eviction", measure(&Args::parse_from(words)))
@@ -101,7 +101,7 @@ fn measure(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A load for which the memory is too small by far.
+/// A load that needs far more memory than the store has.
 fn preset(kind: Kind, args: &Args) -> Preset {
     let fitting = args.memory * 3000;
     let keys = match kind {
@@ -114,7 +114,7 @@ fn preset(kind: Kind, args: &Args) -> Preset {
     Preset { kind, keys, requests: args.millions * 1_000_000, seed: args.seed }
 }
 
-/// A store with one thread, its cleaner and its trials.
+/// A store with one thread, a cleaner and trials.
 struct Cache {
     me: Handle,
     cleaner: Cleaner,
@@ -152,7 +152,7 @@ impl Cache {
         Ok(Self { me, cleaner, order, collector, log, threshold: u64::MAX, now, value })
     }
 
-    /// The hit ratio of the second half.
+    /// Returns the hit ratio of the second half.
     fn replay(&mut self, preset: &Preset) -> Result<f64> {
         let (mut hits, mut gets) = (0u32, 0u32);
         for (at, request) in (0..).zip(preset.requests()?) {
@@ -178,7 +178,7 @@ impl Cache {
         Ok(f64::from(hits) / f64::from(gets.max(1)))
     }
 
-    /// Look-aside: a key that is missed is stored.
+    /// Gets look-aside: stores the key on a miss.
     fn get(&mut self, request: &Request) -> Result<bool> {
         let mut key = [b'k'; 16];
         key[..8].copy_from_slice(&request.id.to_le_bytes());

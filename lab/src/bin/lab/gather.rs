@@ -1,8 +1,8 @@
-//! `lab gather`: the processor time of a reply whose values are copied behind their headers, beside
-//! one whose values the kernel gathers from where they lie (`sendmsg` with a slice for each).
+//! `lab gather`: the processor time of a reply whose values are copied behind their headers,
+//! compared with one whose values the kernel gathers in place (`sendmsg` with a slice for each).
 //!
-//! Values lie scattered in a gigabyte, so most are in no cache, as those of a store. Both ways send
-//! the same bytes over loopback to a thread that reads and forgets them.
+//! The values are scattered over a gigabyte, so most are in no processor cache, as in a store. Both
+//! ways send the same bytes over loopback to a thread that reads and discards them.
 
 use std::io::{IoSlice, Read};
 use std::net::{TcpListener, TcpStream};
@@ -87,7 +87,7 @@ fn compare(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The values of all replies of a round, anywhere in `memory`.
+/// The values of all replies of a round, at random places in `memory`.
 fn places(memory: &[u8], (count, bytes): (usize, usize), replies: usize, seed: u64) -> Vec<&[u8]> {
     let mut random = SmallRng::seed_from_u64(seed);
     let place = |_| {
@@ -97,7 +97,7 @@ fn places(memory: &[u8], (count, bytes): (usize, usize), replies: usize, seed: u
     (0..count * replies).map(place).collect()
 }
 
-/// A connection whose other end reads and forgets.
+/// A connection whose other end reads and discards.
 struct Sender {
     socket: TcpStream,
     scratch: Vec<u8>,
@@ -132,7 +132,7 @@ impl Sender {
     }
 
     fn gather(&mut self, values: &[&[u8]]) -> Result<()> {
-        // What is between two values lies together, as it does in a server's buffer.
+        // The text between two values is contiguous, as in a server's buffer.
         self.scratch.clear();
         self.scratch.extend_from_slice(TAIL);
         self.scratch.extend_from_slice(HEADER);
@@ -161,7 +161,7 @@ fn thread_nanos() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Least, median and greatest.
+/// Minimum, median and maximum.
 fn spread(mut numbers: Vec<f64>) -> (f64, f64, f64) {
     numbers.sort_by(f64::total_cmp);
     (numbers[0], numbers[numbers.len() / 2], numbers[numbers.len() - 1])

@@ -1,9 +1,9 @@
-//! The latency that the router adds at half of its greatest load: p50 and p99 through the router,
-//! straight to the server, and to the do-nothing server (the bare round trip), in turn at one rate.
-//! Latencies count from when a request was due.
+//! The latency that the router adds at half of its maximum load: p50 and p99 through the router,
+//! directly from the server, and from the do-nothing server (the bare round trip), in turn at the
+//! same rate. Latencies count from the time at which a request was due.
 //!
-//! The most that the router takes is searched with the same open loop: a closed one, which asks in
-//! bunches, gets more through.
+//! The same open loop searches for the router's maximum load, because a closed loop sends in bursts
+//! and gets a higher throughput.
 
 use std::process::ExitCode;
 
@@ -15,10 +15,10 @@ const ROUNDS: usize = 5;
 const SECONDS: &str = "1.5";
 const CONNECTIONS: &str = "50";
 
-/// The bound that holds at the greatest load of the router.
+/// The bound that defines the router's maximum load.
 const BOUND: &str = "mean<=1ms";
 
-/// Measures, and prints a table.
+/// Measures and prints a table.
 pub(crate) fn run() -> ExitCode {
     rig::ended("half-load", measure())
 }

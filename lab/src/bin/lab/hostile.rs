@@ -1,4 +1,4 @@
-//! Bystanders beside ten thousand hostile clients, which `e2e/src/bin/crowd.rs` measures.
+//! Bystanders with ten thousand hostile clients, measured by `e2e/src/bin/crowd.rs`.
 
 use std::process::ExitCode;
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::rig::{cargo, target};
 
-/// The measurements and their sizes; variables of the environment win.
+/// The measurements and their sizes; environment variables override the sizes.
 const MEASUREMENTS: [(&str, &[(&str, &str)]); 3] = [
     ("figures_of_the_time", &[("CHANGES", "100000"), ("RATE", "5000")]),
     ("figures_of_the_rate", &[("CHANGES", "400000")]),
@@ -15,7 +15,7 @@ const MEASUREMENTS: [(&str, &[(&str, &str)]); 3] = [
     ),
 ];
 
-/// Builds and measures; `args` are names of measurements, all without one.
+/// Builds and measures. `args` are names of measurements; none means all.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     let mut build = cargo(["build", "--release", "--locked", "-p", "holdall"]);
     if !build.status().is_ok_and(|status| status.success()) {

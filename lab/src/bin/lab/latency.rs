@@ -7,13 +7,13 @@ use anyhow::Result;
 
 use crate::rig::{self, Running, build, free_port, program};
 
-/// Measures, and prints a table.
+/// Measures and prints a table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     rig::ended("latency", measure(args))
 }
 
 fn measure(args: &[String]) -> Result<()> {
-    // Separate builds: the examples are built with the features of the tests.
+    // A separate build, because examples are built with the features of the tests.
     build(&["-p", "holdall-routes", "--examples"])?;
     build(&["-p", "holdall"])?;
     let [server, by_tcp, by_udp] = [free_port()?, free_port()?, free_port()?];

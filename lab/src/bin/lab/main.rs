@@ -1,5 +1,5 @@
 //! The measurements of `cargo xtask bench`: builds the programs with the release profile and runs
-//! each in turn. Comparisons on one machine are `server-bench`; the others are modules here.
+//! them in turn. `server-bench` compares servers on one machine; the others are modules here.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 

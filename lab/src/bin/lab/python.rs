@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::rig::{self, Running, build, done, free_port, target};
 
-/// Measures, and prints a table.
+/// Measures and prints a table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     rig::ended("python", measure(args))
 }
@@ -22,8 +22,8 @@ fn measure(args: &[String]) -> Result<()> {
     done(compare.arg("python/bench/compare.py").arg(format!("127.0.0.1:{port}")).args(args))
 }
 
-/// An environment of its own with the wheel of the release build and the other clients; its
-/// interpreter.
+/// Creates a virtual environment with the wheel of the release build and the other clients. Returns
+/// its interpreter.
 fn environment() -> Result<PathBuf> {
     let home = target().join("bench/python");
     let (venv, wheels) = (home.join("venv"), home.join("wheels"));

@@ -1,6 +1,6 @@
-//! Requests of 100 keys before one server, before two that have the same keys, and before two that
-//! share them (section 3.2.3 of the paper). Each server may use a tenth of a processor (by a
-//! control group, so as root), so that servers are what is short.
+//! Requests of 100 keys to one server, to two servers with the same keys, and to two that share the
+//! keys (section 3.2.3 of the paper). A control group (hence root) limits each server to a tenth of
+//! a processor, so that the servers are the bottleneck.
 
 use anyhow::Result;
 use processes::Quota;
@@ -15,13 +15,13 @@ const KEYS: u32 = 100;
 /// The percentage of a processor that a server has.
 const SHARE: u32 = 10;
 
-/// Measures, and prints a table.
+/// Measures and prints a table.
 pub(crate) fn run() -> ExitCode {
     rig::ended("replication", measure())
 }
 
-/// The routers, and where both of them take clients: one by 127.0.0.1, the other by ::1, which are
-/// two clients to a replica's choice.
+/// A router. It listens at 127.0.0.1 and at ::1, which the choice of a replica treats as two
+/// clients.
 struct Setup {
     name: &'static str,
     port: u16,
@@ -29,7 +29,7 @@ struct Setup {
 
 fn measure() -> Result<()> {
     rig::build(&["-p", "holdall"])?;
-    // Ended before the groups are removed.
+    // Dropped before the groups are removed.
     let mut quotas = Vec::new();
     let mut running = Running::new();
     let servers = [free_port()?, free_port()?];
@@ -91,7 +91,7 @@ fn measure() -> Result<()> {
 }
 
 impl Setup {
-    /// Items a second, of two generators.
+    /// Items per second of two generators.
     fn load(&self) -> Result<f64> {
         let keys = KEYS.to_string();
         let begin = |host: &str| {

@@ -1,4 +1,4 @@
-//! The parts that measurements share: child programs, builds, and runs of `holdall bench`.
+//! The parts that measurements share: child processes, builds, and runs of `holdall bench`.
 
 use std::env;
 use std::ffi::OsStr;
@@ -13,22 +13,22 @@ use processes::{ChildGuard, wait_until_accepts};
 /// The time within which a program must accept connections.
 const START_MAX: Duration = Duration::from_secs(20);
 
-/// Programs that end when this does.
+/// Programs that end when this value is dropped.
 pub(crate) struct Running(Vec<ChildGuard>);
 
 impl Running {
-    /// No program yet.
+    /// Contains no program yet.
     pub(crate) const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// Starts holdall with these words, and waits until it accepts on the port. Returns its process
-    /// id.
+    /// Starts holdall with these arguments and waits until it accepts connections on the port.
+    /// Returns its process id.
     pub(crate) fn start(&mut self, words: &[&str], port: u16) -> Result<u32> {
         self.start_program(&program("holdall"), words, port)
     }
 
-    /// Starts another program, and waits until it accepts on the port. Returns its process id.
+    /// Starts another program and waits until it accepts on the port. Returns its process id.
     pub(crate) fn start_program(
         &mut self,
         program: &PathBuf,
@@ -48,17 +48,17 @@ impl Running {
     }
 }
 
-/// A program of the release build; of the folder that `BENCH_BIN` names, if it is set.
+/// A program of the release build, or of the folder in `BENCH_BIN` if that is set.
 pub(crate) fn program(name: &str) -> PathBuf {
     folder().join(name)
 }
 
-/// The folder of the programs that are measured.
+/// The folder of the measured programs.
 pub(crate) fn folder() -> PathBuf {
     env::var_os("BENCH_BIN").map_or_else(|| target().join("release"), PathBuf::from)
 }
 
-/// Builds what is measured, unless `BENCH_BIN` names a folder that has it.
+/// Builds the measured programs, unless `BENCH_BIN` names a folder that contains them.
 pub(crate) fn build(words: &[&str]) -> Result<()> {
     if env::var_os("BENCH_BIN").is_some() {
         return Ok(());
@@ -86,14 +86,14 @@ pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// A command of the cargo that runs this.
+/// A command for the cargo that runs this program.
 pub(crate) fn cargo<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
     command
 }
 
-/// The figures of a run of `holdall bench run`: of its row `all`, or of its only row.
+/// The figures of a run of `holdall bench run`: its row `all`, or its only row.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) requests: f64,
@@ -102,20 +102,20 @@ pub(crate) struct Row {
     pub(crate) p99_us: f64,
 }
 
-/// Begins a run of `holdall bench run` with these words.
+/// Starts `holdall bench run` with these arguments.
 pub(crate) fn begin(words: &[&str]) -> Result<Child> {
     let mut command = Command::new(program("holdall"));
     command.args(["bench", "run"]).args(words).stdout(Stdio::piped()).stderr(Stdio::null());
     command.spawn().context("holdall bench")
 }
 
-/// Waits for its end, and reads what it printed.
+/// Waits until the run ends, and reads its output.
 pub(crate) fn end(run: Child) -> Result<Row> {
     let output = run.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find(|line| line.starts_with("all ") || line.starts_with("gets "));
     let line = line.ok_or_else(|| anyhow!("holdall bench has no figures:\n{text}"))?;
-    // Name, requests, a second, hits with their sign, mean, p50, p99.
+    // Name, requests, requests per second, hits with a percent sign, mean, p50, p99.
     let numbers: Vec<f64> =
         line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
     match numbers[..] {
@@ -126,12 +126,12 @@ pub(crate) fn end(run: Child) -> Result<Row> {
     }
 }
 
-/// A run from its begin to its end.
+/// Runs `holdall bench run` to its end.
 pub(crate) fn run(words: &[&str]) -> Result<Row> {
     end(begin(words)?)
 }
 
-/// The result of `holdall bench search` with these words.
+/// Returns the result of `holdall bench search` with these arguments.
 pub(crate) fn search(words: &[&str]) -> Result<f64> {
     let mut command = Command::new(program("holdall"));
     command.args(["bench", "search"]).args(words).stderr(Stdio::null());
@@ -141,7 +141,7 @@ pub(crate) fn search(words: &[&str]) -> Result<f64> {
     holds.and_then(|word| word.parse().ok()).ok_or_else(|| anyhow!("nothing holds:\n{text}"))
 }
 
-/// The exit code of a measurement, whose error is printed.
+/// The exit code of a measurement. Prints the error.
 pub(crate) fn ended(name: &str, result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -159,7 +159,7 @@ pub(crate) fn done(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("{program}: {status}") }
 }
 
-/// The middle one.
+/// The middle value.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,5 +1,5 @@
-//! `holdall plan size` beside real tiers, which `e2e/tests/sizing` compares, with all loads, more
-//! memory and the release build.
+//! Compares `holdall plan size` with real tiers by `e2e/tests/sizing`, with all loads, more memory
+//! and the release build.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::rig::{self, cargo, done, program};
 
-/// What is measured; variables of the environment win.
+/// The settings of the measurement; environment variables override them.
 const MEASURED: [(&str, &str); 3] =
     [("SIZING_MIB", "256"), ("SIZING_LOADS", "all"), ("SIZING_THROUGHPUT", "all")];
 
@@ -19,7 +19,7 @@ pub(crate) fn run() -> ExitCode {
 fn measure() -> Result<()> {
     rig::build(&["-p", "holdall"])?;
     let mut test = cargo(["test", "--locked", "-p", "e2e", "--test", "sizing", "--"]);
-    // Loads are measured alone.
+    // Measures one load at a time.
     test.args(["--nocapture", "--test-threads", "1"]);
     test.env("HOLDALL_BIN", program("holdall"));
     for (variable, value) in MEASURED {

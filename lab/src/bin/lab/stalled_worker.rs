@@ -1,8 +1,8 @@
-//! The clients of one worker while the other one is frozen amid its requests.
+//! The latency of one worker's clients while the other worker is frozen during its requests.
 //!
-//! Both programs have two workers and a memory that is full, so that every store has to evict. One
-//! worker serves stores and gets without pause, and is frozen for two seconds at a moment that
-//! nobody chooses. A client of the other one stores and gets all the time.
+//! Both programs have two workers and a full memory, so that every store has to evict. One worker
+//! serves stores and gets without pause and is frozen for two seconds at a random moment. A client
+//! of the other worker stores and gets all the time.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -22,19 +22,19 @@ use processes::FrozenThread;
 
 use crate::rig::{self, median};
 
-/// The time for which the worker stands still.
+/// The time for which the worker is stopped.
 const STOP: Duration = Duration::from_secs(2);
 
-/// Rounds, each of which stops a worker of every server once.
+/// Rounds. Each round stops one worker of every server once.
 const ROUNDS: usize = 5;
 
 /// More items than 64 MB hold.
 const ITEMS: u32 = 700_000;
 
-/// Connections of which each worker gets some.
+/// Connections, enough for each worker to get some.
 const CONNECTIONS: usize = 8;
 
-/// Measures, and prints a table.
+/// Measures and prints a table.
 pub(crate) fn run() -> ExitCode {
     rig::ended("stalled-worker", measure())
 }
@@ -80,14 +80,14 @@ fn measure() -> Result<()> {
     Ok(())
 }
 
-/// A bystander's replies before a worker is stopped, and meanwhile.
+/// A bystander's replies before a worker is stopped, and during the stop.
 fn stop_one(server: &Server) -> Result<[Seen; 2]> {
     let running = server.start(64, None)?;
     let workload = Workload { kind: Kind::Get { depth: 1 }, value_bytes: 64 };
     fill(running.address, &Batches::new(workload, ITEMS, 1), 0..ITEMS)?;
     let worker = a_worker(&running)?;
     let (with_it, with_others) = divide(running.address, worker)?;
-    // Relaxed: it tells the end, and orders nothing.
+    // Relaxed: it signals the end and orders nothing.
     let is_over = Arc::new(AtomicBool::new(false));
     let loads: Vec<_> = with_it.into_iter().map(|stream| load(stream, &is_over)).collect();
     let Some(stream) = with_others.into_iter().next() else { bail!("one worker serves all") };
@@ -106,7 +106,7 @@ fn stop_one(server: &Server) -> Result<[Seen; 2]> {
     Ok([before, meanwhile])
 }
 
-/// The thread of one worker.
+/// The thread id of one worker.
 fn a_worker(running: &Running) -> Result<u32> {
     let Some(pid) = running.pid() else { bail!("a server that was started elsewhere") };
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -120,12 +120,12 @@ fn a_worker(running: &Running) -> Result<u32> {
     bail!("{} has no worker", running.name)
 }
 
-/// Connections that this worker serves, and those that it does not.
+/// Divides connections into those that this worker serves and the others.
 fn divide(address: SocketAddr, worker: u32) -> Result<(Vec<TcpStream>, Vec<TcpStream>)> {
     let streams: Result<Vec<_>, _> =
         (0..CONNECTIONS).map(|_| TcpStream::connect(address)).collect();
     let streams = streams?;
-    // Accepted, and given to a worker.
+    // After a reply the connection belongs to a worker.
     streams.iter().try_for_each(|stream| is_answered(stream, Duration::from_secs(5)).map(drop))?;
     let frozen = FrozenThread::new(worker)?;
     let (mut with_it, mut with_others) = (Vec::new(), Vec::new());
@@ -145,7 +145,7 @@ fn divide(address: SocketAddr, worker: u32) -> Result<(Vec<TcpStream>, Vec<TcpSt
     Ok((with_it, with_others))
 }
 
-/// Whether a request is answered within this time.
+/// Whether the server replies within this time.
 fn is_answered(mut stream: &TcpStream, within: Duration) -> Result<bool> {
     stream.set_read_timeout(Some(within))?;
     stream.write_all(b"mn\r\n")?;
@@ -156,7 +156,7 @@ fn is_answered(mut stream: &TcpStream, within: Duration) -> Result<bool> {
     }
 }
 
-/// Stores and gets in batches, so that the connection's worker is always amid some.
+/// Stores and gets in batches, so that the worker of the connection is always processing some.
 fn load(mut stream: TcpStream, is_over: &Arc<AtomicBool>) -> JoinHandle<Result<()>> {
     let is_over = Arc::clone(is_over);
     thread::spawn(move || {

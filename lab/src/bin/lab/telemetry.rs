@@ -1,7 +1,7 @@
-//! The cost of being observed: a server and a proxy whose metrics are scraped each second and
-//! exported each second, with one request in 10,000 traced, beside two of which nobody asks
-//! anything. Closed loops, as many requests as each takes; they take turns. The processor time that
-//! the program itself takes for a request is there, too: it depends less on a machine's neighbours.
+//! The cost of observation. One server and one proxy are scraped and export metrics each second,
+//! with one request in 10,000 traced; another pair is not observed. Closed loops measure the
+//! throughput of the pairs in turn. The table also has the program's own processor time per
+//! request, which depends less on a machine's neighbours.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,10 +29,10 @@ struct Options {
     seconds: String,
 }
 
-/// One request in this many is traced.
+/// The share of traced requests.
 const ONE_IN: &str = "1/10000";
 
-/// The variables of those that are observed: exports each second.
+/// The environment of the observed pair: it exports each second.
 const VARIABLES: [&str; 2] = ["OTEL_METRIC_EXPORT_INTERVAL=1000", "OTEL_BSP_SCHEDULE_DELAY=1000"];
 
 pub(super) fn run(args: &[String]) -> ExitCode {
@@ -41,7 +41,7 @@ pub(super) fn run(args: &[String]) -> ExitCode {
     rig::ended("telemetry", compare(&options))
 }
 
-/// A server, and a proxy of it.
+/// A server and its proxy.
 type Pair = [Program; 2];
 
 struct Program {
@@ -49,7 +49,7 @@ struct Program {
     pid: u32,
 }
 
-/// Requests a second, and microseconds of the program's processor time for each.
+/// Requests per second, and microseconds of the program's processor time per request.
 struct Turn {
     rate: f64,
     cpu_us: f64,
@@ -68,7 +68,7 @@ fn compare(options: &Options) -> Result<()> {
     for (way, name) in ["server", "proxy"].into_iter().enumerate() {
         let mut turns: [Vec<Turn>; 2] = Default::default();
         for round in 0..options.rounds {
-            // Who begins changes, so that a machine that slows down favours nobody.
+            // The order alternates, so that a machine that slows down favours neither.
             for turn in [round % 2, 1 - round % 2] {
                 turns[turn].push(load(&pairs[turn][way], &["--time", &options.seconds])?);
             }
@@ -90,7 +90,7 @@ fn compare(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A closed loop of gets for some time.
+/// Runs a closed loop of gets for some time.
 fn load(program: &Program, words: &[&str]) -> Result<Turn> {
     let common = ["--ratio", "0:1", "--keys", "20000", "-t", "1", "-c", "50"];
     let address = format!("127.0.0.1:{}", program.port);
@@ -119,7 +119,7 @@ fn pair(running: &mut Running, collector: Option<&str>) -> Result<Pair> {
         let program = rig::program("holdall").display().to_string();
         let observed = ["--metrics", &address, "--otlp", collector];
         let words = [&VARIABLES[..], &[&program], words, &observed, sampling].concat();
-        // `env` becomes the program, and keeps its id.
+        // `env` executes the program, which keeps its id.
         let pid = running.start_program(&PathBuf::from("env"), &words, port)?;
         thread::spawn(move || scrape(status));
         anyhow::Ok(Program { port, pid })
@@ -127,20 +127,20 @@ fn pair(running: &mut Running, collector: Option<&str>) -> Result<Pair> {
     Ok([start(&serve, server, &[])?, start(&route, router, &["--trace-sample", ONE_IN])?])
 }
 
-/// Reads the page of metrics each second.
+/// Reads the metrics page each second.
 fn scrape(port: u16) {
     loop {
         if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
             let asked = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
             let mut page = Vec::new();
-            // A page that does not come is missing in the other's favour, and the next comes.
+            // A missing page favours the observed pair; the next page will come.
             let _ = asked.and_then(|()| stream.read_to_end(&mut page));
         }
         thread::sleep(Duration::from_secs(1));
     }
 }
 
-/// Takes whatever is sent to it, and forgets it. Returns its address.
+/// Starts a collector that discards its input. Returns its address.
 fn collector() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
@@ -152,7 +152,7 @@ fn collector() -> Result<String> {
     Ok(url)
 }
 
-/// Answers requests until the other side closes. A request is over when its length has come.
+/// Replies to requests until the other side closes. A request is complete at its declared length.
 fn take(mut stream: TcpStream) {
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
     while let Ok(len @ 1..) = stream.read(&mut buffer) {
@@ -166,7 +166,7 @@ fn take(mut stream: TcpStream) {
     }
 }
 
-/// The length of the request with which `bytes` begin, once it is there.
+/// The length of the request at the start of `bytes`, once it has arrived completely.
 fn request_end(bytes: &[u8]) -> Option<usize> {
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(bytes.get(..head)?).ok()?.to_ascii_lowercase();

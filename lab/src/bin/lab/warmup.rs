@@ -1,11 +1,11 @@
-//! A cold cluster beside a warm one (section 4.3 of the paper), while the database is written: how
-//! long until it answers 90 % of what the warm one does, filled from the database alone, and by
-//! `WarmUpRoute`; and whether a stale value is left.
+//! A cold cluster compared with a warm one (section 4.3 of the paper) while writers change the
+//! database: the time until its hit ratio is 90 % of the warm one's, filled only from the database
+//! and by `WarmUpRoute`; and whether a stale value is left.
 //!
-//! Clients are look-aside: get; what is missed is read from the database, if that has time, and
-//! added. A write changes the database, then deletes the key in both clusters, with the hold-off of
-//! two seconds. Reads follow Zipf's law, writes go over all keys alike. A hit is one of the cold
-//! server's own.
+//! Clients look aside: they get, read misses from the database unless it is busy, and add them. A
+//! write changes the database, then deletes the key in both clusters, with a hold-off of two
+//! seconds. Reads follow Zipf's law; writes are uniform over all keys. Only the cold server's own
+//! hits count.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,11 +26,11 @@ use crate::rig::{self, Running, free_port};
 const KEYS: usize = 20_000;
 const CLIENTS: u64 = 2;
 
-/// Gets that a client sends together, and how often.
+/// Gets in one batch of a client, and the time between batches.
 const BATCH: usize = 50;
 const EVERY: Duration = Duration::from_millis(10);
 
-/// Reads of the database in a second, at the most, unless an argument says otherwise: one in a
+/// The maximum number of database reads per second, unless an argument sets another: one for every
 /// hundred gets.
 const LOADS_PER_SECOND: f64 = 100.0;
 
@@ -38,10 +38,10 @@ const WRITES_EVERY: Duration = Duration::from_millis(20);
 const WINDOW: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Seconds for which a deleted key is not added, and a little more.
+/// Seconds for which a deleted key cannot be added, and some more.
 const HOLD_OFF: Duration = Duration::from_millis(3500);
 
-/// Measures, and prints a table.
+/// Measures and prints a table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     let rate = args.first().map_or(Some(LOADS_PER_SECOND), |text| text.parse().ok());
     let Some(rate) = rate else {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     rig::ended("warmup", measure(rate))
 }
 
-/// The truth: a version for each key, read no more often than it can take.
+/// The source of truth: a version for each key, with a limited read rate.
 struct Database {
     versions: Vec<AtomicU32>,
     rate: f64,
@@ -59,7 +59,7 @@ struct Database {
 }
 
 impl Database {
-    /// `None` when it is busy.
+    /// Returns `None` when it is busy.
     fn read(&self, key: usize) -> Option<u32> {
         let mut room = self.room.lock().ok()?;
         let now = Instant::now();
@@ -87,14 +87,14 @@ impl Keys {
     }
 
     fn draw(&mut self) -> usize {
-        // Ranks begin with 1.
+        // Ranks start at 1.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to KEYS")]
         let rank = self.ranks.sample(&mut self.rng) as usize;
         rank - 1
     }
 }
 
-/// A connection that is asked and answers line by line.
+/// A connection with requests and replies of lines.
 struct Wire(BufReader<TcpStream>);
 
 impl Wire {
@@ -116,7 +116,7 @@ impl Wire {
         }
     }
 
-    /// What is stored under the keys, which were asked for one by one.
+    /// The values of the keys, in one get for each key.
     fn values(&mut self, keys: &[usize]) -> Result<Vec<Option<u32>>> {
         let request: String = keys.iter().map(|key| format!("get key:{key}\r\n")).collect();
         self.send(&request)?;
@@ -144,7 +144,7 @@ impl Wire {
         Ok(values)
     }
 
-    /// Adds or sets versions, as many answers as stores.
+    /// Adds or sets versions, and reads a reply for each.
     fn store(&mut self, command: &str, items: &[(usize, u32)]) -> Result<()> {
         let text = |(key, version): &(usize, u32)| {
             format!("{command} key:{key} 0 0 100\r\n{version:>100}\r\n")
@@ -208,7 +208,7 @@ fn measure(rate: f64) -> Result<()> {
         );
         times.push(outcome.secs);
     }
-    // One that has not got there by the end is counted as if it had.
+    // One that did not reach the ratio counts as if it did at the end.
     let secs = |time: Option<f64>| time.unwrap_or(LONGEST.as_secs_f64());
     let at_least = if times[0].is_none() { "more than " } else { "" };
     let ratio = secs(times[0]) / secs(times[1]);
@@ -216,7 +216,7 @@ fn measure(rate: f64) -> Result<()> {
     Ok(())
 }
 
-/// Two servers and the router before them.
+/// Starts two servers and their router.
 fn fill(warms_up: bool, rate: f64) -> Result<Outcome> {
     let ports = [free_port()?, free_port()?, free_port()?];
     let [warm, cold, router] = ports;
@@ -236,7 +236,7 @@ fn fill(warms_up: bool, rate: f64) -> Result<Outcome> {
             "route": {{"type": "OperationSelectorRoute", "default_policy": {reads}, "operation_policies": {{
                 "delete": {{"type": "AllSyncRoute", "children": ["PoolRoute|W", "PoolRoute|C"]}}}}}}}}"#
     );
-    // A loaded machine is slow, and timeouts are no part of this.
+    // Timeouts are not measured, and a busy machine may be slow.
     let patient = ["-t", "10000", "--asynclog-disable"];
     running.start(
         &[&["route", "--config", &config, "-p", &texts[2]], &patient[..]].concat(),
@@ -250,13 +250,13 @@ fn fill(warms_up: bool, rate: f64) -> Result<Outcome> {
     let all: Vec<_> = (0..KEYS).map(|key| (key, 1)).collect();
     let mut filler = Wire::connect(warm)?;
     all.chunks(100).try_for_each(|items| filler.store("set", items))?;
-    // The warm cluster under the same load, for what a hit ratio can be.
+    // The warm cluster under the same load shows the achievable hit ratio.
     let warm_load = Load { database: &database, asked: warm, deletes: router, watched: warm };
     let steady = warm_load.run(|_, elapsed| elapsed >= Duration::from_secs(4))?;
     let wanted = steady.mean_ratio * 0.9;
     let load = Load { database: &database, asked: router, deletes: router, watched: cold };
     let run = load.run(|ratio, elapsed| ratio >= wanted || elapsed >= LONGEST)?;
-    // Copies that were on their way when the last delete came would be found by now.
+    // Wait until any copies that were in flight at the last delete have arrived.
     thread::sleep(HOLD_OFF);
     let (stale, checked) = stale(&database, cold)?;
     let secs = (run.ratio >= wanted).then_some(run.elapsed.as_secs_f64());
@@ -264,7 +264,7 @@ fn fill(warms_up: bool, rate: f64) -> Result<Outcome> {
     Ok(Outcome { warm_ratio: steady.mean_ratio, secs, loads, requests, writes, stale, checked })
 }
 
-/// Values that are not the database's, and values in all.
+/// Returns the number of stale values and of all values.
 fn stale(database: &Database, port: u16) -> Result<(usize, usize)> {
     let mut wire = Wire::connect(port)?;
     let (mut stale, mut cached) = (0, 0);
@@ -291,9 +291,9 @@ struct Load<'a> {
 }
 
 struct Run {
-    /// Hits in the gets of the last window.
+    /// The hit ratio of the gets in the last window.
     ratio: f64,
-    /// Hits in all gets.
+    /// The hit ratio of all gets.
     mean_ratio: f64,
     elapsed: Duration,
     loads: u64,
@@ -302,7 +302,7 @@ struct Run {
 }
 
 impl Load<'_> {
-    /// Runs until `is_enough` says so of a window's hit ratio and the time.
+    /// Runs until `is_enough` returns true for a window's hit ratio and the elapsed time.
     fn run(&self, is_enough: impl Fn(f64, Duration) -> bool) -> Result<Run> {
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -349,7 +349,7 @@ impl Load<'_> {
         }
     }
 
-    /// Reads of the database, and gets.
+    /// Returns the numbers of database reads and of gets.
     fn client(&self, seed: u64, is_done: &AtomicBool) -> Result<(u64, u64)> {
         let (mut wire, mut zipf) = (Wire::connect(self.asked)?, Keys::new(seed)?);
         let (mut loads, mut requests) = (0, 0);
@@ -363,7 +363,7 @@ impl Load<'_> {
             let read = |(key, _): (&usize, _)| Some((*key, self.database.read(*key)?));
             let loaded: Vec<_> = missed.filter_map(read).collect();
             loads += loaded.len() as u64;
-            // A program thinks about what it has read, and writes come in between.
+            // A program processes its replies, and writes happen in between.
             thread::sleep(Duration::from_millis(1));
             wire.store("add", &loaded)?;
             due += EVERY;
@@ -376,8 +376,8 @@ impl Load<'_> {
         let (mut wire, mut writes) = (Wire::connect(self.deletes)?, 0);
         // Partner: the store of `run`.
         while !is_done.load(Ordering::SeqCst) {
-            // Every key in turn, far from each other: were the hottest written most, they would be
-            // held off for good.
+            // Every key in turn, far from each other. If the hottest keys were written most, they
+            // would be on hold-off forever.
             let key = usize::try_from((writes + 1) * 7919 % KEYS as u64).unwrap_or(0);
             // Partners: the loads of `read` and `stale`.
             self.database.versions[key].fetch_add(1, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! The sliding window against incast (figure 4 of the paper): multigets of 2,000 keys over 100
-//! servers, through a link of 1 Gb/s with a shallow queue. Needs root: servers and client live in
-//! network namespaces of their own.
+//! servers, through a link of 1 Gb/s with a shallow queue. Needs root, because servers and client
+//! live in separate network namespaces.
 
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
@@ -17,13 +17,13 @@ const KEYS: &str = "2000";
 const VALUE_BYTES: &str = "1000";
 const ROUNDS: &str = "60";
 
-/// The link towards the client: a queue of 64 KB behind a bucket that holds ten packets.
+/// The link to the client: a queue of 64 KB after a token bucket for ten packets.
 const SHAPE: &str = "tbf rate 1gbit burst 16kb limit 64kb";
 
 const WINDOWS: &str =
     "4 8 16 32 64 96 128 192 256 320 384 512 1024 2000 adaptive adaptive adaptive";
 
-/// Namespaces and servers, which go when this does.
+/// Namespaces and servers, which end when this value is dropped.
 struct Rig {
     near: String,
     far: String,
@@ -33,7 +33,7 @@ struct Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // Whatever cannot be ended has ended.
+            // A kill fails only if the server has already ended.
             let _ = server.kill();
             let _ = server.wait();
         }
@@ -78,19 +78,19 @@ impl Rig {
                 .context("holdall")?;
             self.servers.push(server);
         }
-        // The client's first sets wait for a connection no longer than a second.
+        // The client's first sets wait at most a second for a connection.
         thread::sleep(Duration::from_secs(3));
         Ok(())
     }
 }
 
-/// Measures, and prints a table.
+/// Measures and prints a table.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     rig::ended("window", measure(args))
 }
 
 fn measure(args: &[String]) -> Result<()> {
-    // Separate builds: the examples are built with the features of the tests.
+    // A separate build, because examples are built with the features of the tests.
     rig::build(&["-p", "holdall-routes", "--examples"])?;
     rig::build(&["-p", "holdall"])?;
     let mut rig = Rig::new()?;
