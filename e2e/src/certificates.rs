@@ -1,5 +1,5 @@
-//! Certificates for the tests, made by OpenSSL: two authorities, a server, and clients good,
-//! expired and of the other one.
+//! Certificates for the tests, made by OpenSSL: two authorities, a server, and valid, expired and
+//! foreign clients.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-/// A folder of a test's own, removed at the end. The server, which may run as another user, can
-/// read it.
+/// A separate folder for each test, removed at the end. The server can read it, even as another
+/// user.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty one.
+    /// Creates an empty folder.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "it makes a folder")]
     pub fn new() -> Self {
         static TURN: AtomicU32 = AtomicU32::new(0);
-        // Relaxed: the numbers differ, and order nothing.
+        // Relaxed: the numbers differ and order nothing.
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("security-{}-{turn}", std::process::id()));
         fs::create_dir(&path).unwrap();
@@ -35,7 +35,7 @@ impl Folder {
         self.0.join(name).display().to_string()
     }
 
-    /// Writes a file in one piece, and names it.
+    /// Writes a file atomically. Returns its path.
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         fs::write(format!("{path}.part"), text).unwrap();
@@ -63,12 +63,12 @@ pub fn output(command: &mut Command) -> String {
 /// The files of one test, all in PEM: `NAME.crt` and `NAME.key`.
 #[derive(Debug)]
 pub struct Certificates {
-    /// Their folder.
+    /// The folder of the files.
     pub folder: Folder,
 }
 
 impl Certificates {
-    /// Makes them.
+    /// Creates the files.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "it runs programs")]
     pub fn new() -> Self {
@@ -88,7 +88,7 @@ impl Certificates {
         self.folder.path(name)
     }
 
-    /// The options of a server with these certificates, with what else is wanted of TLS.
+    /// A server's options for these certificates, followed by `more` TLS options.
     #[must_use]
     pub fn options(&self, more: &str) -> String {
         let (cert, key) = (self.path("server.crt"), self.path("server.key"));
@@ -96,7 +96,7 @@ impl Certificates {
         format!("ssl_chain_cert={cert},ssl_key={key}{comma}{more}")
     }
 
-    /// A client that trusts one authority, and has a certificate or none.
+    /// A client that trusts one authority and has a certificate or none.
     #[must_use]
     pub fn client(&self, trusts: &str, own: Option<&str>) -> Arc<ClientConfig> {
         let cert =
@@ -124,7 +124,7 @@ impl Certificates {
         output(Command::new("openssl").args(words).args(more));
     }
 
-    /// Makes a key, and has `issuer` sign for it, for thirty days from now.
+    /// Creates a key and a certificate by `issuer`, valid for thirty days from now.
     pub fn issue(&self, name: &str, issuer: &str) {
         let names = self.request(name);
         let file = |name: &str, kind: &str| self.path(&format!("{name}.{kind}"));
@@ -136,7 +136,7 @@ impl Certificates {
         );
     }
 
-    /// The same for a month that is long past.
+    /// The same, valid for a month in the past.
     fn issue_of_2023(&self, name: &str, issuer: &str) {
         let names = self.request(name);
         let file = |name: &str, kind: &str| self.path(&format!("{name}.{kind}"));
@@ -157,7 +157,7 @@ impl Certificates {
         output(Command::new("openssl").args(words).args(dates).args(files).args(own));
     }
 
-    /// Makes a key and a request for it; returns the file of the names that it is for.
+    /// Creates a key and a certificate request. Returns the file with its names.
     fn request(&self, name: &str) -> String {
         let file = |name: &str, kind: &str| self.path(&format!("{name}.{kind}"));
         let (key, request) = (file(name, "key"), file(name, "csr"));

@@ -1,14 +1,14 @@
-//! The client libraries that people use: how each one's check is run.
+//! The popular client libraries, and the commands that check each one.
 //!
-//! The scripts are in e2e/clients; `cargo xtask install` puts what they need below `E2E_TOOLS`
-//! (`target/e2e`). A library that is missing fails its test.
+//! The scripts are in e2e/clients; `cargo xtask install` puts their dependencies below `E2E_TOOLS`
+//! (`target/e2e`). The test of a missing library fails.
 
 use std::env;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Debian puts the library for Java.
+/// Debian's path of the library for Java.
 const SPYMEMCACHED: &str = "/usr/share/java/spymemcached.jar";
 
 /// A library.
@@ -35,7 +35,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// The program, and the script that it runs.
+    /// The program with its script.
     fn command(self) -> Command {
         let (program, script) = match self {
             Self::Bmemcached => (tool("venv/bin/python"), Some("python/check_bmemcached.py")),
@@ -57,11 +57,11 @@ impl Client {
         command
     }
 
-    /// Runs its whole command set against `addr`, which is a proxy's if `is_routed`.
+    /// Runs the whole command set against `addr`, which is a proxy if `is_routed`.
     ///
     /// # Panics
     ///
-    /// With what it printed, when a check fails: its last line must say how many passed.
+    /// With the output, when a check fails: its last line must report the number of passed checks.
     pub fn check(self, addr: SocketAddr, is_routed: bool) {
         let mut command = self.command();
         command.arg(addr.to_string());
@@ -72,7 +72,7 @@ impl Client {
     }
 }
 
-/// A language whose libraries are asked whether readers get their own data, or none.
+/// A language whose libraries are checked for readers that get another key's value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OwnData {
     /// gomemcache.
@@ -88,12 +88,12 @@ pub enum OwnData {
 }
 
 impl OwnData {
-    /// Has each library read small values between requests that `addr` refuses: each is to get the
-    /// value it asked for, a miss or an error, and never another key's value.
+    /// Makes each library read small values between requests that `addr` refuses. Each reader must
+    /// get the requested value, a miss or an error, and never another key's value.
     ///
     /// # Panics
     ///
-    /// With what the script printed, when a reader got another's data, or a store failed.
+    /// With the script's output, when a reader got another key's value, or a store failed.
     pub fn check(self, addr: SocketAddr) {
         let script = |name| Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
         let mut command = match self {
@@ -115,7 +115,7 @@ impl OwnData {
     }
 }
 
-/// A library whose program goes on asking one server through its restarts.
+/// A library whose program keeps using one server through its restarts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Restarted {
     /// gomemcache, of Go.
@@ -127,12 +127,12 @@ pub enum Restarted {
 }
 
 impl Restarted {
-    /// Each of them.
+    /// All of them.
     pub const ALL: [Self; 3] = [Self::Gomemcache, Self::Pylibmc, Self::Pymemcache];
 
-    /// The program. It gets `k`, which is to be 20,000 bytes of `v`, and sets a key of its own,
-    /// until its stdin ends. For each fifty requests it prints `50`, and last how many there were.
-    /// It ends with another status than 0 at the first request that fails.
+    /// The program. It gets `k`, whose value must be 20,000 bytes of `v`, and sets its own key,
+    /// until its stdin ends. It prints `50` after every fifty requests, and the total at the end.
+    /// At the first failed request it ends with a status other than 0.
     #[must_use]
     pub fn command(self, addr: SocketAddr) -> Command {
         let script = || Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/load.py");
@@ -157,7 +157,7 @@ fn check_passes(mut command: Command) {
     assert!(passed, "{command:?}, {}:\n{text}", output.status);
 }
 
-/// The tool that `cargo xtask install` has put there under this name.
+/// The tool that `cargo xtask install` has installed under this name.
 ///
 /// # Panics
 ///

@@ -1,7 +1,7 @@
-//! Sends the same case to two servers and compares what each command was answered.
+//! Sends the same case to two servers and compares the replies to each command.
 //!
-//! After every command a fence is sent (`mn`, or a binary no-op), so that replies can be told apart
-//! however the stream is cut on its way; the whole case still travels as one stream.
+//! A fence (`mn`, or a binary no-op) follows every command, so that the replies can be separated
+//! however the stream is cut in transit. The whole case is still one stream.
 
 use crate::differences::Release;
 use crate::generate::binary::{LAST_CAS, Packet};
@@ -18,7 +18,7 @@ const TEXT_FENCE: &[u8] = b"mn\r\n";
 const TEXT_FENCE_REPLY: &[u8] = b"MN\r\n";
 const FENCE_OPAQUE: u32 = 0xfe4c_e0fe;
 
-/// The protocol that a case speaks.
+/// The protocol of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wording {
     /// Classic and meta commands.
@@ -27,7 +27,7 @@ pub enum Wording {
     Binary,
 }
 
-/// The reply to each command as parts, in order; then how the connection ended.
+/// The reply to each command as parts, in order; then the end of the connection.
 #[derive(Debug)]
 pub struct Answers {
     replies: Vec<Vec<String>>,
@@ -43,13 +43,13 @@ pub fn answers(server: &Server, wording: Wording, case: &[Command], rng: &mut Rn
     let mut own = BTreeMap::new();
     let mut from = 0;
     while from < case.len() {
-        // What needs an earlier answer starts a new batch; so does what closes, because a reset
-        // would take with it the replies that are still on their way.
+        // A command that needs an earlier reply starts a new batch. So does one that closes the
+        // connection, because a reset would discard replies that are in flight.
         let starts_batch = |at: &usize| case[*at].closes || needs_cas(&case[*at].bytes);
         let next = (from + 1..case.len()).find(starts_batch).unwrap_or(case.len());
         let batch = &case[from..next];
         let unique = match invalidated(&batch[0].bytes) {
-            // One of another key means nothing here; see "Meta" in docs/protocol.md.
+            // The unique of another key means nothing here; see "Meta" in docs/protocol.md.
             Some(key) => own.get(key).copied().unwrap_or(1),
             None => ranks.last(),
         };
@@ -83,7 +83,7 @@ pub fn answers(server: &Server, wording: Wording, case: &[Command], rng: &mut Rn
     Answers { replies, end: End::Found }
 }
 
-/// The first difference that no intended one explains, in words; the explained ones join `met`.
+/// Describes the first difference that no intended one explains. Adds the explained ones to `met`.
 #[must_use]
 pub fn first_difference(
     release: Release,
@@ -137,7 +137,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
-/// The key of a meta command, which has one.
+/// The key of a meta command that has one.
 fn meta_key(bytes: &[u8]) -> Option<&[u8]> {
     let mut words = words(bytes);
     let is_meta = words.next().is_some_and(|word| word.len() == 2 && word[0] == b'm');

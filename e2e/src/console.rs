@@ -2,11 +2,11 @@
 //!
 //! A page's fenced blocks are of these kinds:
 //!
-//! * `console`: commands behind `$ `, continued behind `> `, each with its output. In the output, a
+//! * `console`: commands after `$ `, continued after `> `, each with its output. In the output, a
 //!   line `...` stands for any lines and `[..]` for any text within a line. A line `? 2` is the
-//!   exit status, which is 0 otherwise. A last line `^C` ends the command when the lines above it
-//!   were printed.
-//! * `LANGUAGE file=PATH`: the content of that file, written before the page goes on.
+//!   exit status; the default is 0. A last line `^C` ends the command after it has printed the
+//!   lines above.
+//! * `LANGUAGE file=PATH`: the content of that file, which is written before the next block.
 //! * `sh not-run: REASON`: commands that no test can run, with the reason.
 //! * any other language: text that is not executed.
 
@@ -15,11 +15,11 @@ use thiserror::Error;
 /// A fenced block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its first line in the page, from 1 on.
+    /// Its first line in the page, counted from 1.
     pub line: usize,
     /// The number of headings above it.
     pub section: usize,
-    /// Its content.
+    /// Its kind and content.
     pub kind: Kind,
 }
 
@@ -30,9 +30,9 @@ pub enum Kind {
     Console(Vec<Command>),
     /// A file that later commands read.
     File {
-        /// Relative to the folder in which commands run.
+        /// The path, relative to the working folder of the commands.
         path: String,
-        /// All of it.
+        /// The whole content.
         content: String,
     },
     /// Anything that is not executed.
@@ -42,17 +42,17 @@ pub enum Kind {
 /// A command of a console block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
-    /// Its line in the page, from 1 on.
+    /// Its line in the page, counted from 1.
     pub line: usize,
     /// The text for a shell, without a final `&`.
     pub text: String,
     /// It had a final `&`.
     pub is_background: bool,
-    /// It is ended by SIGINT when it has printed `output`.
+    /// SIGINT ends it after it has printed `output`.
     pub is_interrupted: bool,
-    /// The exit status that it must have, if it is not interrupted.
+    /// The expected exit status, if it is not interrupted.
     pub status: i32,
-    /// The lines that it must print, with `...` and `[..]`.
+    /// The expected lines, with `...` and `[..]`.
     pub output: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ pub struct Command {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {fault}")]
 pub struct BadBlock {
-    /// The line in the page, from 1 on.
+    /// The line in the page, counted from 1.
     pub line: usize,
     /// The rule that it breaks.
     pub fault: Fault,
@@ -78,13 +78,13 @@ pub enum Fault {
     /// A block names no language.
     #[error("the block names no language")]
     NoLanguage,
-    /// Commands stand in a block that is not executed.
+    /// A block that is not executed contains commands.
     #[error("commands belong into a console block")]
     NotExecuted,
-    /// Output stands before the first command.
+    /// There is output before the first command.
     #[error("output without a command")]
     NoCommand,
-    /// A line behind `?` is no exit status.
+    /// The text after `?` is not an exit status.
     #[error("`{0}` is no exit status")]
     NoStatus(String),
 }
@@ -102,7 +102,7 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, BadBlock> {
     while at < lines.len() {
         let line = lines[at];
         let Some(info) = line.trim_start().strip_prefix("```") else {
-            // In a list, indented lines are a part of an entry.
+            // In a list, indented lines belong to an entry.
             is_list = is_list && (line.is_empty() || line.starts_with(' ')) || is_entry(line);
             if follows_blank && !is_list && line.starts_with("    ") {
                 return Err(BadBlock { line: at + 1, fault: Fault::Indented });
@@ -184,7 +184,7 @@ fn commands(first: usize, lines: &[&str]) -> Result<Vec<Command>, BadBlock> {
     Ok(commands)
 }
 
-/// True if these lines are what the block shows.
+/// True if these lines match the block.
 #[must_use]
 pub fn matches(expected: &[String], lines: &[&str]) -> bool {
     match expected.split_first() {

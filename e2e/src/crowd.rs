@@ -1,7 +1,8 @@
-//! A crowd of hostile clients, of every kind that has harmed a server or a proxy once, and what
-//! bystanders see beside it.
+//! A crowd of hostile clients, of every kind that has once harmed a server or a proxy, and its
+//! effect on bystanders.
 //!
-//! Server or proxy runs in a control group with a limit of memory, where such groups can be made.
+//! The server or proxy runs in a control group with a memory limit, if control groups are
+//! available.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,16 +18,16 @@ use testkit::{Kind, Launch, Router, Server, Wire};
 use crate::certificates::Certificates;
 use crate::values::{make, store};
 
-/// The memory limit of the server, and of what the proxy holds for clients.
+/// The memory limit of the server, and of the proxy's memory for clients.
 const MEGABYTES: u64 = 64;
 
-/// What the control group allows: 1.03 x `-m` + 64 MB.
+/// The limit of the control group: 1.03 x `-m` + 64 MB.
 const GROUP_BYTES: u64 = (MEGABYTES << 20) * 103 / 100 + (64 << 20);
 
-/// Items of a thousand bytes, for which `-m` has room beside the shares of clients: three eighths.
+/// Items of a thousand bytes. They fit into `-m` together with the clients' share of three eighths.
 const ITEMS: u64 = 25_000;
 
-/// The key of a large value, which hostile clients ask for and do not read.
+/// The key of a large value, which hostile clients request and do not read.
 const BIG: &str = "big";
 
 /// The target of a crowd.
@@ -55,28 +56,28 @@ impl Front {
     }
 }
 
-/// The state of server and bystanders afterwards.
+/// The state of the server and the bystanders afterwards.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Hostile clients that were accepted.
+    /// The number of accepted hostile clients.
     pub came: usize,
-    /// The bystanders' times of a reply before the crowd came, sorted.
+    /// The latencies of the bystanders before the crowd connected, sorted.
     pub before: Vec<Duration>,
-    /// The same while it came.
+    /// The latencies while the crowd connected.
     pub coming: Vec<Duration>,
-    /// The same beside it, after all had come.
+    /// The latencies after the whole crowd had connected.
     pub beside: Vec<Duration>,
-    /// Items of the server that are gone, and that it counts as evicted.
+    /// Items that the server lost, or counted as evicted if that is more.
     pub lost: u64,
-    /// The process that was attacked is the one that was started.
+    /// The attacked process has not been replaced.
     pub is_alive: bool,
-    /// The most memory of the control group, in bytes; none where there is no such group.
+    /// The maximum memory of the control group, in bytes; none without such a group.
     pub group_peak: Option<u64>,
-    /// The most resident memory of the process, in bytes.
+    /// The maximum resident memory of the process, in bytes.
     pub peak_rss: u64,
 }
 
-/// The server, and the proxy if one is attacked.
+/// The server, and the proxy if it is the target.
 struct Target {
     server: Server,
     router: Option<Router>,
@@ -84,8 +85,8 @@ struct Target {
     group: Option<MemoryLimit>,
 }
 
-/// Has `clients` hostile clients come, and bystanders look for `calm` before and for `beside` after
-/// all are there.
+/// Attacks with `clients` hostile clients. Bystanders measure for `calm` before, and for `beside`
+/// after all have connected.
 #[must_use]
 pub fn attack(front: Front, clients: usize, calm: Duration, beside: Duration) -> Outcome {
     let certificates = Certificates::new();
@@ -96,7 +97,7 @@ pub fn attack(front: Front, clients: usize, calm: Duration, beside: Duration) ->
     let tls = front.is_tls().then_some(&certificates);
     let mut bystander = Bystander::connect(target.addr, tls);
     let before = bystander.look_for(calm);
-    // Relaxed: they tell how far the crowd is, and order nothing.
+    // Relaxed: they show the progress of the crowd and order nothing.
     let (have_come, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let (coming, beside, crowd) = thread::scope(|scope| {
         let looking = scope.spawn(|| {
@@ -110,8 +111,8 @@ pub fn attack(front: Front, clients: usize, calm: Duration, beside: Duration) ->
             (look_until(&have_come), look_until(&is_over))
         });
         let crowd = scope.spawn(|| {
-            // A crowd has processors of its own. Here it has what server, proxy and bystanders
-            // leave. This thread alone is slower from here on.
+            // A real crowd has its own processors. Here it has the time that server, proxy and
+            // bystanders leave. Only this thread has a lower priority from here on.
             rustix::process::setpriority_process(None, 19).unwrap();
             let crowd = Crowd::come(target.addr, clients, tls);
             have_come.store(true, Ordering::Relaxed);
@@ -186,7 +187,7 @@ impl Target {
         Self { server, router, addr, group }
     }
 
-    /// Items, and a large value.
+    /// Stores the items and a large value.
     fn fill(&self) {
         let mut wire = self.server.connect();
         let value = "v".repeat(1000);
@@ -198,7 +199,7 @@ impl Target {
         store(&mut wire, BIG, &make(BIG, 1, 1_000_000)).unwrap();
     }
 
-    /// The server's side of the outcome.
+    /// The server's part of the outcome.
     fn outcome(&mut self, items: u64, evictions: u64) -> Outcome {
         let evicted = self.server.stat("evictions") - evictions;
         let mut wire = self.server.connect();
@@ -226,11 +227,11 @@ impl Target {
     }
 }
 
-/// A stream with TLS or without.
+/// A stream with or without TLS.
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-/// A client that does nothing wrong.
+/// A well-behaved client.
 struct Bystander {
     addr: SocketAddr,
     stream: Box<dyn Stream>,
@@ -248,7 +249,7 @@ impl Bystander {
         Self { addr, stream, looks: 0 }
     }
 
-    /// Sets and gets, each of which must be answered rightly; the time of each.
+    /// Sends sets and gets, checks the replies, and returns their latencies.
     fn look_for(&mut self, time: Duration) -> Vec<Duration> {
         let (mut times, end) = (Vec::new(), Instant::now() + time);
         while Instant::now() < end {
@@ -286,36 +287,36 @@ fn handshake(
     Ok(StreamOwned::new(session, socket))
 }
 
-/// Hostile clients that stay.
+/// Hostile clients that stay connected.
 struct Crowd {
     came: usize,
     open: Vec<(Manner, Box<dyn Stream>)>,
 }
 
-/// What a hostile client does.
+/// The behaviour of a hostile client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// Says nothing.
+    /// Sends nothing.
     Silent,
     /// A line without its end.
     HalfLine,
     /// A small value without its end.
     HalfValue,
-    /// A value that is announced as large, and creeps.
+    /// A value announced as large and sent slowly.
     Creeps,
-    /// Much of a large value, of which the rest creeps.
+    /// Much of a large value, whose rest is sent slowly.
     CreepsLarge,
     /// Many values, unread.
     UnreadValues,
     /// A large value, unread, several times.
     UnreadLarge,
-    /// Small requests without end, whose replies are unread.
+    /// Endless small requests with unread replies.
     UnreadReplies,
     /// The head of a packet with a large body.
     HalfPacket,
     /// A dump, unread.
     UnreadDump,
-    /// The first bytes of a TLS handshake, or what looks like them.
+    /// The first bytes of a TLS handshake, or similar ones.
     HalfHello,
     /// Noise.
     Noise,
@@ -337,7 +338,7 @@ impl Manner {
         Self::Noise,
     ];
 
-    /// The first that it sends.
+    /// The first bytes that it sends.
     fn opening(self, number: usize) -> Vec<u8> {
         match self {
             Self::Silent => Vec::new(),
@@ -362,14 +363,15 @@ impl Manner {
 }
 
 impl Crowd {
-    /// All come, one after the other. With TLS each second one completes its handshake.
+    /// Connects all clients, one after the other. With TLS every second one completes its
+    /// handshake.
     fn come(addr: SocketAddr, clients: usize, tls: Option<&Certificates>) -> Self {
         let mut crowd = Self { came: 0, open: Vec::new() };
         for number in 0..clients {
             let manner = Manner::ALL[number % Manner::ALL.len()];
             let Ok(socket) = TcpStream::connect(addr) else { continue };
             crowd.came += 1;
-            // It takes little of what is sent to it.
+            // Its receive buffer is small.
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096);
             socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
             let control = socket.try_clone().unwrap();
@@ -387,7 +389,7 @@ impl Crowd {
                 }
                 None => Box::new(socket),
             };
-            // What the server does not take is not waited for.
+            // Does not wait for bytes that the server does not take.
             control.set_nonblocking(true).unwrap();
             let _ = stream.write(&opening);
             crowd.open.push((manner, stream));
@@ -395,7 +397,7 @@ impl Crowd {
         crowd
     }
 
-    /// They stay for a while. What creeps goes on; each that was closed does no more.
+    /// Keeps the clients connected for a while. Slow senders continue; closed ones do nothing.
     fn stay(mut self, time: Duration) -> Self {
         let end = Instant::now() + time;
         while Instant::now() < end {

@@ -1,4 +1,4 @@
-//! The same commands in memcached's three protocols, for clients that keep a history.
+//! The same commands in memcached's three protocols, for clients that record a history.
 
 use crate::generate::binary::Packet;
 use testkit::Wire;
@@ -6,7 +6,7 @@ use testkit::history::{Op, Out, Val};
 use testkit::wire::{End, PATIENCE, show};
 use thiserror::Error;
 
-/// The protocol that a client speaks.
+/// The protocol of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// Binary packets.
@@ -17,28 +17,28 @@ pub enum Dialect {
     Meta,
 }
 
-/// The reason why a request has no answer of its own kind.
+/// The reason why a request has no reply of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NoAnswer {
-    /// The connection ended, or the time was up, before the end of the reply.
+    /// The connection ended, or the time limit passed, before the end of the reply.
     #[error("no reply: {0:?}")]
     Lost(End),
-    /// The server's error: it did not do as it was asked, or does not know whether it did.
+    /// The server's error: it did not execute the request, or does not know whether it did.
     #[error("refused: {0}")]
     Refused(String),
-    /// No reply to such a request.
+    /// Not a valid reply to this request.
     #[error("a reply to something else: {0}")]
     Wrong(String),
 }
 
-/// A command to send: what it is to the checker, and the bytes of its value.
+/// A command to send: its operation for the checker, and the bytes of its value.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The number of the key in the history.
     pub key: usize,
-    /// The operation that it means.
+    /// The operation.
     pub op: Op,
-    /// The value that it stores or adds; empty when there is none.
+    /// The value to store or append; empty when there is none.
     pub data: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ impl Dialect {
         }
     }
 
-    /// Reads the reply to a request of this kind, which must be there.
+    /// Reads the reply to a request of this kind, which must arrive.
     pub fn read(self, op: Op, wire: &mut Wire) -> Out {
         self.try_read(op, wire).unwrap_or_else(|error| panic!("{op:?}: {error}"))
     }
@@ -105,7 +105,7 @@ fn exact(len: usize, wire: &mut Wire) -> Result<Vec<u8>, NoAnswer> {
     }
 }
 
-/// A line that is no reply of success.
+/// The error for a line that is no success.
 fn failure(line: &str) -> NoAnswer {
     if line.starts_with("SERVER_ERROR") {
         NoAnswer::Refused(line.to_owned())
@@ -147,7 +147,7 @@ fn read_classic(op: Op, wire: &mut Wire) -> Result<Out, NoAnswer> {
             Out::Hit { val, cas: cas.first().and_then(|word| word.parse().ok()) }
         }
         ["LVALUE", _, token, _, len] => {
-            // The value as it was before a delete, perhaps.
+            // Possibly the value from before a delete.
             value(len, wire)?;
             end(wire)?;
             Out::Token(token.parse().map_err(|_| failure(&text))?)

@@ -1,9 +1,9 @@
 //! The intended differences between this server and memcached: Debian's 1.6.18, and 1.6.45.
 //!
-//! Each stands twice: here, as a rule that tells which replies it covers, and in docs/protocol.md,
-//! where people read it. One that is missing there, or says otherwise whether 1.6.45 shows it,
-//! fails the differential test; and a generated command says which of them its reply may show, so
-//! that no rule covers more than it is meant to.
+//! Each difference appears twice: here, as a rule that selects the replies it covers, and in
+//! docs/protocol.md, for readers. The differential test fails if one is missing there, or if that
+//! page disagrees about 1.6.45. Each generated command lists the differences that its reply may
+//! show, so that no rule covers more than intended.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,29 +11,29 @@ use std::path::Path;
 /// One intended difference.
 #[derive(Debug, Clone, Copy)]
 pub struct Difference {
-    /// Its name in docs/protocol.md, between backticks at the start of a table row.
+    /// Its name in docs/protocol.md, in backticks at the start of a table row.
     pub id: &'static str,
-    /// True if 1.6.45 differs from ours, too.
+    /// True if 1.6.45 also differs from holdall.
     pub in_current: bool,
-    /// True if it explains memcached's parts on the left and ours on the right.
+    /// True if it explains the difference of memcached's parts (left) and ours (right).
     pub explains: fn(&[String], &[String]) -> bool,
 }
 
-/// The memcached that ours is compared with.
+/// The memcached to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
     /// Debian's 1.6.18, or another before the current ones.
     Old,
-    /// 1.6.45, as whose meta, text and binary protocols ours are meant, or a later one.
+    /// 1.6.45, whose meta, text and binary protocols holdall implements, or a later release.
     Current,
 }
 
 impl Release {
-    /// The release that answers `version` with this line.
+    /// The release whose reply to `version` is this line.
     ///
     /// # Panics
     ///
-    /// When the line names no release of 1.6.
+    /// When the line contains no release of 1.6.
     #[must_use]
     pub fn of(line: &str) -> Self {
         let patch = line.strip_prefix("VERSION 1.6.").and_then(|patch| patch.parse::<u32>().ok());
@@ -69,9 +69,9 @@ pub const ALL: &[Difference] = &[
     Difference {
         id: "mistake-swallows-data",
         in_current: false,
-        // 1.6.18 goes on to parse the data block as a command.
+        // 1.6.18 parses the data block as the next command.
         explains: |theirs, ours| {
-            // With `noreply` the mistake is silent, and the data block is not.
+            // With `noreply` the mistake has no reply, but the data block has.
             let Some((last, before)) = theirs.split_last() else {
                 return false;
             };
@@ -148,7 +148,7 @@ pub const ALL: &[Difference] = &[
         },
     },
     Difference { id: "key-in-base64", in_current: true, explains: only_the_key_is_encoded },
-    // 1.6.18 refuses numbers and words with a hint, 1.6.45 neither.
+    // 1.6.18 adds a hint when it refuses numbers and words, 1.6.45 does not.
     Difference {
         id: "delete-with-a-number",
         in_current: false,
@@ -166,7 +166,7 @@ pub const ALL: &[Difference] = &[
     },
 ];
 
-/// Our replies are memcached's, but where `differs` of the two.
+/// Our replies are memcached's, except where `differs` is true for the two.
 fn but_where(theirs: &[String], ours: &[String], differs: impl Fn(&str, &str) -> bool) -> bool {
     let mut both = theirs.iter().zip(ours);
     theirs.len() == ours.len() && both.all(|(a, b)| a == b || differs(a, b))
@@ -184,7 +184,7 @@ fn not_stored_becomes_too_large(theirs: &[String], ours: &[String]) -> bool {
     })
 }
 
-/// The key in base64, and the `b` that says so, where memcached sends it raw.
+/// The key in base64, and the `b` that marks it, where memcached sends the raw key.
 fn only_the_key_is_encoded(theirs: &[String], ours: &[String]) -> bool {
     let words = |line: &String, key: bool| {
         let kept = |word: &&str| !word.starts_with('k') && (*word != "b" || key);
@@ -200,8 +200,8 @@ pub fn rule(id: &str) -> &'static Difference {
     ALL.iter().find(|rule| rule.id == id).unwrap_or_else(|| panic!("no difference named {id}"))
 }
 
-/// The names that docs/protocol.md gives to differences, and whether it says that 1.6.45 shows
-/// them, too: a name between backticks opens the table's row, and `yes` or `no` its last cell.
+/// The names of the differences in docs/protocol.md, and whether 1.6.45 also shows them. A table
+/// row starts with a name in backticks, and its last cell is `yes` or `no`.
 #[must_use]
 pub fn documented() -> BTreeMap<String, bool> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/protocol.md");

@@ -1,4 +1,4 @@
-//! Folders of a test's own, perhaps small file systems of their own, which can be filled.
+//! A separate folder for each test, optionally on a small file system that can be filled.
 
 use std::env;
 use std::fs::{self, File};
@@ -15,11 +15,12 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// An empty one. Its name has a number, so tests that run together may give the same.
+    /// Creates an empty folder. Its name includes a number, so that concurrent tests may use the
+    /// same name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: numbers differ, and nothing else depends on them.
+        // Relaxed: the numbers differ and order nothing.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("e2e-{name}-{}-{number}", std::process::id());
         let path = env::temp_dir().join(name);
@@ -28,8 +29,8 @@ impl Folder {
         Self { path, is_mounted: false }
     }
 
-    /// A file system in memory of this size, in words of `mount`; none where this process may not
-    /// mount, which takes root.
+    /// Creates a file system in memory of this size, in `mount` syntax. None if this process cannot
+    /// mount, which needs root.
     #[must_use]
     pub fn small(name: &str, bytes: &str) -> Option<Self> {
         let mut folder = Self::new(name);
@@ -52,7 +53,7 @@ impl Folder {
         self.path.to_str().unwrap()
     }
 
-    /// Writes until the file system has no room; the file that takes it goes with the answer.
+    /// Writes until the file system is full. Dropping the result deletes the file.
     #[must_use]
     pub fn fill(&self) -> Filler {
         let filler = Filler(self.path.join("filler"));

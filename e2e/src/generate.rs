@@ -1,5 +1,4 @@
-//! Seeded generators of commands: what clients send, what they send by mistake, and what attackers
-//! send.
+//! Seeded generators of commands: those of clients, of faulty clients and of attackers.
 
 pub mod binary;
 pub mod meta;
@@ -8,23 +7,22 @@ pub mod text;
 
 use testkit::Rng;
 
-/// One command and how its reply may differ from memcached's.
+/// A command and the possible differences of its reply from memcached's.
 #[derive(Debug, Clone)]
 pub struct Command {
-    /// The bytes that are sent. [`CAS_MARK`] in them stands for the last cas unique that the server
-    /// told.
+    /// The bytes to send. [`CAS_MARK`] in them stands for the last cas unique from the server.
     pub bytes: Vec<u8>,
     /// The intended differences that its reply may show; see [`crate::differences`].
     pub may_differ: &'static [&'static str],
-    /// True when the server is expected to close the connection after it.
+    /// True when the server must close the connection after it.
     pub closes: bool,
 }
 
-/// Replaced by the last cas unique that this server told on this connection (text: as a number).
+/// Replaced by the last cas unique from this server on this connection (text: as a number).
 pub const CAS_MARK: &[u8] = b"{CAS-UNIQUE}";
 
 impl Command {
-    /// A command whose reply must be memcached's.
+    /// A command whose reply must equal memcached's.
     #[must_use]
     pub fn same(bytes: impl Into<Vec<u8>>) -> Self {
         Self { bytes: bytes.into(), may_differ: &[], closes: false }
@@ -43,33 +41,32 @@ impl Command {
     }
 }
 
-/// The keys of one case: few, so that commands meet; new in each case, so that cases do not.
+/// The keys of a case: few, so that commands interact; new in each case, so that cases do not.
 #[derive(Debug)]
 pub struct Keys {
     /// For any command but arithmetic.
     pub any: Vec<Vec<u8>>,
-    /// Holds numbers of nineteen digits only. memcached may write a shorter result over a longer
-    /// one and fill up with spaces, or may not, as it happens to be busy; these never become
-    /// shorter.
+    /// Holds only numbers of nineteen digits, which never become shorter. memcached may write a
+    /// shorter result over a longer one and pad with spaces, or may not, depending on its load.
     pub wide: Vec<u8>,
-    /// Never empty and never white space alone: memcached 1.6.18 looks for a number in what lies
-    /// behind such a value.
+    /// Never empty and never only white space: memcached 1.6.18 looks for a number in the bytes
+    /// after such a value.
     pub number: Vec<u8>,
-    /// For commands that one server carries out and the other refuses: no other command asks what
-    /// became of it.
+    /// For commands that one server executes and the other refuses. No other command reads the
+    /// result.
     pub odd: Vec<u8>,
-    /// For meta commands with the flag `I`, among others. Nothing is appended to it: in memcached
-    /// that ends an invalidation.
+    /// For commands including meta commands with the flag `I`. Nothing is appended to it, because
+    /// in memcached that ends an invalidation.
     pub invalidated: Vec<u8>,
-    /// A key in base64, of meta commands with the flag `b` only.
+    /// A key in base64, only for meta commands with the flag `b`.
     pub encoded: Vec<u8>,
 }
 
-/// The least number of nineteen digits. Not of twenty: from 2^63 on, memcached 1.6.18 looks for a
-/// minus sign in whatever lies behind the value.
+/// The least number of nineteen digits. Not twenty: from 2^63 on, memcached 1.6.18 looks for a
+/// minus sign in the bytes after the value.
 pub const WIDE: u64 = 1_000_000_000_000_000_000;
 
-/// New keys.
+/// Creates new keys.
 #[must_use]
 pub fn keys(rng: &mut Rng) -> Keys {
     let stem = format!("{:016x}", rng.next_u64());
@@ -117,13 +114,13 @@ pub fn value(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// A value of [`Keys::number`]: a number, or something else, but never nothing.
+/// A value of [`Keys::number`]: a number, or something else, but never empty.
 pub fn number(rng: &mut Rng) -> &'static [u8] {
     let texts: [&[u8]; 7] = [b"7", b"99", b"100", b"9000000000000000000", b"abc", b"-1", b"a\r\nb"];
     texts[rng.below(texts.len())]
 }
 
-/// Up to `max` letters: no line end, so that no reply's end is found inside a value.
+/// Up to `max` letters without line ends, so that no value contains the end of a reply.
 pub fn letters(rng: &mut Rng, max: usize) -> Vec<u8> {
     let len = rng.below(max + 1);
     (0..len).map(|_| b'a' + u8::try_from(rng.below(26)).unwrap_or(0)).collect()

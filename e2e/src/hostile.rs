@@ -1,8 +1,8 @@
-//! Input that broke some server once, by name.
+//! Inputs that once broke a server, by name.
 //!
-//! Most names are those of the published vulnerability or of the fix in memcached, mcrouter or
-//! twemproxy; the rest are of the same classes. An input is what one connection sends; the test
-//! asks after each whether the server still serves others.
+//! Most names are those of the published vulnerability, or of the fix in memcached, mcrouter or
+//! twemproxy; the rest are of the same classes. An input is sent on one connection. The test checks
+//! after each that the server still serves other clients.
 
 pub mod admin;
 pub mod binary;
@@ -16,19 +16,18 @@ pub struct Input {
     pub name: String,
     /// The bytes, sent at once.
     pub bytes: Vec<u8>,
-    /// The reply that is wanted.
+    /// The required reply.
     pub want: Want,
 }
 
-/// The properties that the reply must have.
+/// The required properties of the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
-    /// Anything, silence included.
+    /// Anything, including silence.
     Anything,
-    /// No store may be confirmed: the request is not one.
+    /// The reply must not confirm a store, because the request is invalid.
     Refused,
-    /// Not a word of the request's body may be answered as a request: `version` in it stays
-    /// unheard.
+    /// The server must not execute the request's body as a request: a `version` in it has no reply.
     BodyUnread,
 }
 
@@ -41,7 +40,7 @@ fn refused(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Input {
 }
 
 impl Input {
-    /// Says what is wrong with this reply; None when nothing is.
+    /// Describes the fault in this reply; None when it has none.
     #[must_use]
     pub fn fault(&self, reply: &[u8]) -> Option<String> {
         let shown = testkit::wire::show(reply);
@@ -59,7 +58,7 @@ impl Input {
     }
 }
 
-/// Numbers around which parsers break.
+/// Numbers that break parsers.
 const LENGTHS: [&str; 20] = [
     "-1",
     "-2",

@@ -1,6 +1,6 @@
-//! A running `holdall invalidate`, with a configuration, a checkpoint and a log of its own.
+//! A running `holdall invalidate` with its own configuration, checkpoint and log.
 //!
-//! Relaxed is enough for the counter of folders: only the number counts.
+//! Relaxed is enough for the counter of folders: it orders nothing.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -27,8 +27,8 @@ pub struct Invalidator {
 }
 
 impl Invalidator {
-    /// Writes a configuration: the source's lines, the keys' lines, and clusters of one address
-    /// each.
+    /// Writes a configuration: the lines of the source and of the keys, and clusters with one
+    /// address each.
     #[must_use]
     pub fn new(source: &str, keys: &str, clusters: &[SocketAddr], more: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -49,7 +49,7 @@ impl Invalidator {
         Self { folder, child: None, status }
     }
 
-    /// Adds lines to the end of its configuration.
+    /// Appends lines to the configuration.
     pub fn configure(&self, lines: &str) {
         let path = self.folder.join("invalidate.toml");
         let text = fs::read_to_string(&path).unwrap();
@@ -63,19 +63,19 @@ impl Invalidator {
         command
     }
 
-    /// Starts it; answers when it reads the log.
+    /// Starts it, and returns when it reads the log.
     pub fn start(&mut self, more: &[&str]) {
         self.spawn(more);
         self.until("source_connected", |value| value == 1);
     }
 
-    /// Starts it and does not wait.
+    /// Starts it without waiting.
     pub fn spawn(&mut self, more: &[&str]) {
         let log = File::options().create(true).append(true).open(self.log_path()).unwrap();
         self.child = Some(self.command("run").args(more).stderr(log).spawn().unwrap().into());
     }
 
-    /// Runs it to its end, which must be a failure; answers what it said.
+    /// Runs it until it ends, which must be with a failure. Returns its output.
     pub fn refusal(&mut self, word: &str, more: &[&str]) -> String {
         let output = self.command(word).args(more).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -83,8 +83,8 @@ impl Invalidator {
         said
     }
 
-    /// Runs another command to its end with `--json`; answers the document that it printed, and
-    /// whether it ended well.
+    /// Runs another command with `--json`. Returns the printed document and whether the command
+    /// succeeded.
     #[must_use]
     pub fn json(&self, word: &str) -> (String, bool) {
         let output = self.command(word).arg("--json").output().unwrap();
@@ -93,7 +93,7 @@ impl Invalidator {
         (String::from_utf8(output.stdout).unwrap(), output.status.success())
     }
 
-    /// Waits for it to end by itself, with a failure.
+    /// Waits until it ends by itself, with a failure.
     pub fn ended(&mut self) -> String {
         let end = Instant::now() + Duration::from_secs(30);
         let status = loop {
@@ -107,12 +107,12 @@ impl Invalidator {
         self.log()
     }
 
-    /// True while the process that was started has not ended.
+    /// True until the started process has ended.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(ChildGuard::is_running)
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         self.child = None;
     }
@@ -122,13 +122,13 @@ impl Invalidator {
         self.child.as_ref().expect("it was started").signal(signal).expect("one's own child");
     }
 
-    /// Its process id; none when it was killed.
+    /// Its process id; none after a kill.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(ChildGuard::id)
     }
 
-    /// Runs another command to its end; answers what it printed.
+    /// Runs another command. Returns its output.
     pub fn run(&self, word: &str, more: &[&str]) -> String {
         let output = self.command(word).args(more).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -136,19 +136,19 @@ impl Invalidator {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// CPU time that it has used.
+    /// The CPU time that it has used.
     #[must_use]
     pub fn cpu(&self) -> Duration {
         usage::cpu_time(self.pid().unwrap()).unwrap()
     }
 
-    /// All that it printed.
+    /// Its whole output.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    /// The file of all that it printed.
+    /// The file of its output.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.folder.join("log")
@@ -160,7 +160,7 @@ impl Invalidator {
         self.folder.join("checkpoint")
     }
 
-    /// A number of its stats; none while it does not answer.
+    /// A number of its stats; none while it does not reply.
     #[must_use]
     pub fn stat(&self, name: &str) -> Option<u64> {
         let mut wire = Wire::try_connect(self.status).ok()?;
@@ -171,7 +171,7 @@ impl Invalidator {
         line.trim().parse().ok()
     }
 
-    /// The answer of its status port to a path over HTTP; empty while there is none.
+    /// The reply of its status port to an HTTP path; empty while there is none.
     #[must_use]
     pub fn page(&self, path: &str) -> String {
         let Ok(mut wire) = Wire::try_connect(self.status) else { return String::new() };
@@ -183,7 +183,7 @@ impl Invalidator {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Waits until a number is as wanted.
+    /// Waits until `is_wanted` accepts the number.
     #[track_caller]
     pub fn until(&self, name: &str, is_wanted: impl Fn(u64) -> bool) {
         let end = Instant::now() + Duration::from_secs(30);
@@ -209,7 +209,7 @@ fn eprint_log(log: &str) {
     eprintln!("the invalidator said:\n{log}");
 }
 
-/// The lines of a configuration's source: MariaDB's or MySQL's servers, the first one in use.
+/// The source lines of a configuration: servers of MariaDB or MySQL, the first one in use.
 #[must_use]
 pub fn mysqld_source(databases: &[&Mysqld], more: &str) -> String {
     let servers: Vec<_> =

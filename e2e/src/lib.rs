@@ -1,8 +1,9 @@
 //! Shared parts of the tests against live servers: generators of command streams, the comparison of
-//! two servers' replies, a small client that keeps a history, the client libraries' runner, and the
-//! soak.
+//! two servers' replies, a small client that records a history, the runner of client libraries, and
+//! the soak.
 //!
-//! `cargo xtask e2e` runs them all; docs/testing.md says how to run one, or against which server.
+//! `cargo xtask e2e` runs all tests; docs/testing.md describes how to run a single one, or use
+//! another server.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,

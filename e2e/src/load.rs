@@ -1,4 +1,4 @@
-//! Concurrent clients that write down what they asked and what they were told.
+//! Concurrent clients that record their requests and replies.
 
 use crate::dialect::Request;
 use crate::mix::{Mix, Shape};
@@ -13,25 +13,25 @@ use testkit::{Rng, Wire};
 /// The work of the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Clients at once, each with one connection; they speak the three protocols in turn.
+    /// The number of clients, each with one connection; they use the three protocols in turn.
     pub clients: usize,
-    /// The number of keys that they share. Every fourth holds numbers.
+    /// The number of shared keys. Every fourth holds numbers.
     pub keys: usize,
-    /// Commands in all.
+    /// The total number of commands.
     pub ops: usize,
-    /// The most commands that a client sends before it reads, each on another key.
+    /// The maximum number of commands that a client sends before it reads, each for another key.
     pub pipelined: usize,
-    /// A client gives its connection up, unread, once in this many turns; 0 is never.
+    /// A client abandons its connection, unread, once in this many turns; 0 is never.
     pub cut_one_in: usize,
     /// One of this number of cuts is a reset, which may overtake the commands; 0 is none. Through a
-    /// proxy nobody can say when such commands have happened.
+    /// proxy, the time of such commands is unknown.
     pub reset_one_in: usize,
     /// Bytes added to every stored text, so that items move between slab classes.
     pub padding: usize,
-    /// Clients of text and meta read by leases, and fill with their tokens. For a server that gives
-    /// every miss one.
+    /// Clients of text and meta read with leases and fill with their tokens. Needs a server that
+    /// gives every miss one.
     pub leases: bool,
-    /// Makes another run of the same sort.
+    /// Another seed makes a different run of the same kind.
     pub seed: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct Load {
 pub type Histories = Vec<Vec<Event>>;
 
 impl Load {
-    /// Runs the clients to their end against the server at `addr`.
+    /// Runs the clients until they end, against the server at `addr`.
     #[must_use]
     pub fn run(&self, addr: SocketAddr) -> Histories {
         let epoch = Instant::now();
@@ -61,7 +61,7 @@ impl Load {
     }
 }
 
-/// Judges every key; panics with the first that no order explains.
+/// Judges every key. Panics with the first history that no order explains.
 pub fn judge(histories: &Histories, mode: Mode) -> Summary {
     let mut total = Summary::default();
     for (key, events) in histories.iter().enumerate() {
@@ -81,7 +81,7 @@ struct Client {
     addr: SocketAddr,
     epoch: Instant,
     wire: Wire,
-    /// The server has answered on this connection.
+    /// The server has replied on this connection.
     is_answered: bool,
     mix: Mix,
 }
@@ -99,7 +99,7 @@ impl Client {
         let mut bytes = Vec::new();
         loop {
             let batch = self.mix.batch();
-            // Relaxed: the count alone is shared, and each batch is taken once.
+            // Relaxed: only the count is shared, and each batch is taken once.
             let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 Some(left.saturating_sub(batch.len()))
             });
@@ -127,15 +127,16 @@ impl Client {
         }
     }
 
-    /// Now and then gives the connection up with its replies unread, and says when the commands on
-    /// it have happened or never will: when the server has closed the connection.
+    /// Sometimes abandons the connection with unread replies. Returns the time after which its
+    /// commands have been executed or never will be: when the server has closed the connection.
     fn cut(&mut self) -> Option<u64> {
         let Load { cut_one_in, reset_one_in, .. } = self.load;
         let mut is_one_in = |number| number != 0 && self.mix.rng.one_in(number);
         if !is_one_in(cut_one_in) {
             return None;
         }
-        // What was not answered may not be accepted yet, and then no list of connections has it.
+        // Without a reply, the server may not have accepted the connection, and then does not list
+        // it.
         if is_one_in(reset_one_in) && self.is_answered {
             let reset = self.wire.local_addr();
             self.wire = Wire::connect(self.addr);
@@ -171,8 +172,8 @@ impl Client {
     }
 }
 
-/// Stores new keys until `stop`, as fast as `per_second` allows, without waiting for replies; says
-/// how many. Grows the table of a large server and evicts from a small one.
+/// Stores new keys until `stop`, at most `per_second`, without waiting for replies. Returns their
+/// number. Grows the index of a large server and evicts from a small one.
 pub fn fill(addr: SocketAddr, value_len: usize, per_second: usize, stop: &AtomicBool) -> usize {
     const TURN: Duration = Duration::from_millis(10);
     let mut wire = Wire::connect(addr);
@@ -191,7 +192,7 @@ pub fn fill(addr: SocketAddr, value_len: usize, per_second: usize, stop: &Atomic
         }
         bytes.extend_from_slice(b"mn\r\n");
         wire.send(&bytes);
-        // Anything but the fence's reply is a refused store.
+        // Any line other than the fence's reply is a refused store.
         assert_eq!(wire.line(), "MN", "a store was refused");
         thread::sleep(TURN.saturating_sub(start.elapsed()));
     }

@@ -1,35 +1,34 @@
-//! The requests of a client of the checked histories: commands drawn by a seed, each with a value
-//! of its own.
+//! The requests of a client of the checked histories: seeded commands, each with a unique value.
 
 use crate::dialect::{Dialect, Request};
 use testkit::Rng;
 use testkit::history::{Op, Out, Val};
 
-/// The sort of commands.
+/// The kind of commands.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     /// The number of keys. Every fourth holds numbers.
     pub keys: usize,
-    /// The most commands that are sent together, each on another key.
+    /// The maximum number of commands sent together, each for another key.
     pub pipelined: usize,
-    /// The most bytes that are added to a stored text.
+    /// The maximum number of bytes added to a stored text.
     pub padding: usize,
-    /// Text and meta read by leases, and fill with their tokens. For a server that gives every miss
-    /// one.
+    /// Text and meta read with leases and fill with their tokens. Needs a server that gives every
+    /// miss one.
     pub leases: bool,
 }
 
-/// A client's choices, and what it has seen that later commands need.
+/// A client's choices, and the replies that later commands need.
 #[derive(Debug)]
 pub struct Mix {
-    /// The protocol that it speaks.
+    /// The client's protocol.
     pub dialect: Dialect,
-    /// The choices.
+    /// The source of the choices.
     pub rng: Rng,
-    /// The sort of the next commands.
+    /// The kind of the next commands.
     pub shape: Shape,
     number: usize,
-    /// Values stored so far: makes each one unlike any other.
+    /// Values stored so far, which makes each one unique.
     stored: u64,
     /// The last cas unique seen of each key.
     uniques: Vec<u64>,
@@ -37,11 +36,11 @@ pub struct Mix {
     tokens: Vec<u64>,
 }
 
-/// A cas unique, or a token, that no server gives.
+/// A cas unique or token that no server gives.
 const NONE: u64 = u64::MAX;
 
 impl Mix {
-    /// The commands of client `number`: the protocols take turns with the numbers.
+    /// The commands of client `number`; the protocols alternate with the numbers.
     #[must_use]
     pub fn new(number: usize, rng: Rng, shape: Shape) -> Self {
         let dialect = [Dialect::Classic, Dialect::Meta, Dialect::Binary][number % 3];
@@ -49,7 +48,7 @@ impl Mix {
         Self { dialect, rng, shape, number, stored: 0, uniques, tokens }
     }
 
-    /// Keeps what later commands on the key need of an answer.
+    /// Records the parts of a reply that later commands for the key need.
     pub fn saw(&mut self, key: usize, out: Out) {
         match out {
             Out::Hit { cas: Some(unique), .. } => self.uniques[key] = unique,
@@ -63,7 +62,8 @@ impl Mix {
         (self.uniques[key], self.tokens[key]) = (NONE, NONE);
     }
 
-    /// The next commands, on different keys: the checker then never has two pending of one client.
+    /// The next commands, for different keys, so that the checker never has two pending commands of
+    /// one client.
     pub fn batch(&mut self) -> Vec<Request> {
         let count = 1 + self.rng.below(self.shape.pipelined.min(self.shape.keys));
         let (keys, first) = (self.shape.keys, self.rng.below(self.shape.keys));
@@ -111,7 +111,7 @@ impl Mix {
         Request { key, op, data }
     }
 
-    /// A text that nobody else stores.
+    /// A text that no other client stores.
     pub fn text(&mut self) -> Vec<u8> {
         self.stored += 1;
         let mut data = format!("<{}.{}>", self.number, self.stored).into_bytes();

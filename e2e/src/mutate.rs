@@ -1,9 +1,9 @@
-//! Files as an accident may leave them, and requests as a broken client may send them.
+//! Files as after an accident, and requests as from a broken client.
 
 use crate::generate::{self, binary, meta, text};
 use testkit::Rng;
 
-/// Cuts, repeats or changes a part of the bytes, which are not empty.
+/// Cuts, repeats or changes a part of the bytes, which must not be empty.
 #[must_use]
 pub fn mutated(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     let at = rng.below(bytes.len());
@@ -13,7 +13,7 @@ pub fn mutated(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
         1 => drop(bytes.drain(at..end)),
         2 => bytes[at] ^= 1 << rng.below(7),
         3 => bytes.splice(at..at, b"{[\"%@(".repeat(rng.below(2000))).for_each(drop),
-        // Another number, another name: what is well-formed may be taken.
+        // Another number, another name: the parser may accept well-formed input.
         4 => {
             let digit = bytes.iter().skip(at).position(u8::is_ascii_digit);
             bytes[at + digit.unwrap_or(0)] = b'1';
@@ -26,8 +26,7 @@ pub fn mutated(mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// Ten commands of one protocol, on keys of their own, with bytes flipped, removed, doubled and
-/// cut.
+/// Ten commands of one protocol, for their own keys, with bytes flipped, removed, doubled and cut.
 #[must_use]
 pub fn stream(rng: &mut Rng) -> Vec<u8> {
     let keys = generate::keys(rng);

@@ -1,12 +1,12 @@
-//! Splits what servers send into replies, and says whether two replies mean the same.
+//! Splits the output of servers into replies, and compares the meaning of two replies.
 //!
-//! Cas uniques are numbers of each server's own choice: only where two of them are equal matters,
-//! so each is replaced by the order in which it first came. Times may be a second or two apart.
+//! Each server chooses its own cas uniques, and only their equality matters, so each is replaced by
+//! its order of first appearance. Times may differ by a second or two.
 
 use std::collections::BTreeMap;
 use testkit::wire::find;
 
-/// The order in which cas uniques first came, for one connection.
+/// The order in which cas uniques first appeared, for one connection.
 #[derive(Debug, Default, Clone)]
 pub struct Ranks {
     seen: BTreeMap<u64, usize>,
@@ -15,13 +15,13 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// The last cas unique told; 1, which is none, before the first.
+    /// The last cas unique from the server; 1, which is none, before the first.
     #[must_use]
     pub fn last(&self) -> u64 {
         self.last.max(1)
     }
 
-    /// The number of cas uniques told, repeated ones included.
+    /// The number of cas uniques from the server, including repeated ones.
     #[must_use]
     pub fn told(&self) -> usize {
         self.told
@@ -83,7 +83,7 @@ fn text_line(mut words: Vec<String>, ranks: &mut Ranks) -> String {
                 }
             }
         }
-        // Where an item lies and how large it is with its header is each server's own business.
+        // Each server places items differently, with headers of another size.
         "ME" => {
             words.retain(|word| !["cas=", "cls=", "size="].iter().any(|own| word.starts_with(own)))
         }
@@ -92,7 +92,7 @@ fn text_line(mut words: Vec<String>, ranks: &mut Ranks) -> String {
     words.join(" ")
 }
 
-/// True when two parts are the same but for times up to two seconds apart.
+/// True when two parts are equal except for times up to two seconds apart.
 #[must_use]
 pub fn alike(one: &str, other: &str) -> bool {
     if one == other {
@@ -114,7 +114,7 @@ fn times_near(one: &str, other: &str) -> bool {
     })
 }
 
-/// Binary replies as comparable parts, one a packet.
+/// Binary replies as comparable parts, one per packet.
 #[must_use]
 pub fn binary_parts(mut reply: &[u8], ranks: &mut Ranks) -> Vec<String> {
     let mut parts = Vec::new();
@@ -132,7 +132,7 @@ pub fn binary_parts(mut reply: &[u8], ranks: &mut Ranks) -> Vec<String> {
     parts
 }
 
-/// The first whole packet, and what follows it.
+/// The first whole packet, and the bytes after it.
 #[must_use]
 pub fn split_packet(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let header = bytes.get(..24)?;

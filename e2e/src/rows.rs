@@ -1,5 +1,5 @@
-//! A load that can be judged: writers of rising versions, look-aside readers with leases, and what
-//! both saw.
+//! A load that can be judged: writers of rising versions, look-aside readers with leases, and the
+//! histories of both.
 //!
 //! Relaxed is enough for the number of writes: it is only printed and compared.
 
@@ -15,7 +15,7 @@ use testkit::Rng;
 use testkit::database::Session;
 use testkit::staleness::{Read, Write, WriteOutcome};
 
-/// Rows that are written and read; there is one more, for [`settle`].
+/// Rows that are written and read. [`settle`] uses one more.
 pub const KEYS: u64 = 200;
 
 /// Selects the version of each row, in the order of their numbers.
@@ -28,7 +28,7 @@ const WRITERS: u64 = 2;
 pub struct Shared {
     begin: Instant,
     stop: AtomicBool,
-    /// While set, writers and readers rest; `resting` counts those that do.
+    /// While set, writers and readers rest; `resting` counts those at rest.
     pause: AtomicBool,
     resting: AtomicU64,
     /// The history of writes.
@@ -40,7 +40,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Nothing but the first version of every key, which is one more than its number.
+    /// Contains only the first version of every key, which is the key's number plus one.
     #[must_use]
     pub fn new() -> Arc<Self> {
         let first =
@@ -62,8 +62,8 @@ impl Shared {
     }
 
     fn rest(&self) {
-        // Acquire and AcqRel: partners of `pause` and `go_on`, and `stop` of `end`. Who waits for
-        // all to rest sees what they have recorded.
+        // Acquire and AcqRel: partners of `pause` and `go_on`, and `stop` of `end`. A thread that
+        // waits for all to rest sees their records.
         if !self.pause.load(Ordering::Acquire) {
             return;
         }
@@ -75,7 +75,7 @@ impl Shared {
         self.resting.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Lets writers and readers rest, and waits until all of them do.
+    /// Pauses writers and readers, and waits until all of them rest.
     pub fn pause(&self, threads: usize) {
         // Release and Acquire: partners of `rest`.
         self.pause.store(true, Ordering::Release);
@@ -86,7 +86,7 @@ impl Shared {
         }
     }
 
-    /// Lets them go on, and waits until none rests.
+    /// Resumes them, and waits until none rests.
     pub fn go_on(&self) {
         // Release and Acquire: partners of `rest`.
         self.pause.store(false, Ordering::Release);
@@ -106,8 +106,8 @@ impl Shared {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Reads every key in every cluster, and compares it with the rows that [`ALL`] selects; a
-    /// proxy may take a moment to see that a server is back.
+    /// Reads every key in every cluster and compares it with the rows that [`ALL`] selects. A proxy
+    /// may take a moment to detect that a server is back.
     pub fn compare(&self, clusters: &[SocketAddr], rows: &str) {
         let truth: Vec<u64> = rows.lines().map(|row| row.parse().unwrap()).collect();
         let end = Instant::now() + Duration::from_secs(120);
@@ -140,7 +140,7 @@ impl Shared {
     }
 }
 
-/// Writes its share of the keys, one version after the other; every eighth is undone.
+/// Writes its share of the keys, one version after the other. Rolls back every eighth write.
 fn writer(shared: &Shared, connect: &dyn Fn() -> Session, share: u64, seed: u64) {
     let mut session = connect();
     let mut rng = Rng::new(seed);
@@ -179,7 +179,7 @@ struct Cache {
     stream: BufReader<TcpStream>,
 }
 
-/// What a lease-get answered.
+/// The reply to a lease-get.
 #[derive(Debug)]
 enum Found {
     Version(u64),
@@ -195,7 +195,7 @@ impl Cache {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends a command and answers the first line of its reply.
+    /// Sends a command and returns the first line of its reply.
     fn ask(&mut self, command: &str) -> io::Result<String> {
         self.stream.get_mut().write_all(command.as_bytes())?;
         self.line()
@@ -291,8 +291,8 @@ fn reader(
     }
 }
 
-/// Starts writers, and a reader for each cluster; `session` makes connections to the database,
-/// which may be away. Readers pause before each read.
+/// Starts writers, and a reader for each cluster. `session` connects to the database, which may be
+/// unavailable. Readers pause before each read.
 pub fn start(
     shared: &Arc<Shared>,
     session: &Arc<dyn Fn() -> Session + Send + Sync>,
@@ -315,8 +315,9 @@ pub fn start(
     threads
 }
 
-/// Waits until what was written before has come to every cluster: the key of one more row, which is
-/// filled first, is gone after a write of that row. Nobody else writes; `write` runs a statement.
+/// Waits until earlier writes have reached every cluster: fills the key of an additional row,
+/// writes that row, and waits until the key is gone. No other thread may write; `write` runs a
+/// statement.
 pub fn settle(
     shared: &Shared,
     invalidator: &Invalidator,
@@ -347,7 +348,7 @@ pub fn settle(
     until("the mark stays", &|address| {
         ask(&format!("mg item:{KEYS}\r\n"), address).is_ok_and(|line| line == "EN")
     });
-    // What was on the disk is deleted twice.
+    // Spooled keys are deleted twice.
     for cluster in 0..clusters.len() {
         for name in ["waiting", "spool_records"] {
             invalidator.until(&format!("cluster:c{cluster}:{name}"), |count| count == 0);

@@ -1,8 +1,8 @@
-//! The tests that client libraries' own developers wrote, as their registries ship them: how each
-//! suite is run, and what came of its tests.
+//! The test suites of client libraries' own developers, as their registries ship them: the command
+//! of each suite, and the outcomes of its tests.
 //!
-//! `cargo xtask install` puts them below `E2E_TOOLS` (`target/e2e`). Nothing in them is changed.
-//! They expect servers at memcached's port, so each run needs a network of its own.
+//! `cargo xtask install` puts them below `E2E_TOOLS` (`target/e2e`), unchanged. They expect servers
+//! at memcached's port, so each run needs a separate network.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -32,9 +32,9 @@ pub enum Suite {
 /// The place of a suite's servers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Behind {
-    /// The suite speaks to the server.
+    /// The suite connects to the server.
     Nothing,
-    /// It speaks to the proxy.
+    /// The suite connects to the proxy.
     Proxy,
 }
 
@@ -45,20 +45,20 @@ pub enum Came {
     Passed,
     /// It failed, or its preparation did.
     Failed,
-    /// It said that it cannot run.
+    /// It reported that it cannot run.
     Skipped,
 }
 
-/// A test that does not pass, and why that is right.
+/// A test that does not pass, and the justification.
 #[derive(Clone, Copy, Debug)]
 pub struct Exception {
     /// A part of the names of the tests.
     pub name: &'static str,
-    /// In front of what it does not pass; `None` is everything, memcached 1.6.18 included.
+    /// The server or proxy with which it does not pass; `None` is all, including memcached 1.6.18.
     pub behind: Option<Behind>,
     /// The reason.
     pub reason: &'static str,
-    /// It passes at times: it races with a clock.
+    /// It sometimes passes, because it races with a clock.
     pub may_pass: bool,
 }
 
@@ -78,7 +78,7 @@ const fn proxied_at_times(name: &'static str, reason: &'static str) -> Exception
     Exception { name, behind: Some(Behind::Proxy), reason, may_pass: true }
 }
 
-/// Nothing else may fail or be skipped, and each of these must.
+/// No other test may fail or be skipped, and each of these must.
 const EXCEPTIONS: &[(Suite, Exception)] = &[
     (Suite::Bmemcached, anywhere("test_ipv6.py", NO_CONFTEST)),
     (Suite::Bmemcached, anywhere("test_sasl_integration.py", NO_CONFTEST)),
@@ -120,7 +120,7 @@ const OTHER_BUILD: &str = "is for another PHP, libmemcached or build of php-memc
 const NEWER_LIBRARY: &str = "asks for options that Debian 12's php-memcached does not have";
 
 impl Suite {
-    /// Its name and version, and where it comes from.
+    /// Its name, version and source.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -133,10 +133,10 @@ impl Suite {
         }
     }
 
-    /// The number of runs after which it has failed.
+    /// The number of failed runs after which the suite has failed.
     ///
-    /// Two suites race with clocks: they touch each second what lives, as in memcached, for between
-    /// one second and two. On a slow machine they lose at times, whoever serves them.
+    /// Two suites race with clocks: each second they touch items that live, as in memcached, for
+    /// between one second and two. On a slow machine they sometimes lose, with any server.
     #[must_use]
     pub const fn runs(self) -> usize {
         match self {
@@ -145,7 +145,7 @@ impl Suite {
         }
     }
 
-    /// Runs it in `folder`, which is empty; a program `memcached` that a test starts is found in
+    /// Runs it in the empty folder `folder`. A test that starts a program `memcached` finds it in
     /// `path` first.
     ///
     /// # Panics
@@ -166,7 +166,7 @@ impl Suite {
         tests
     }
 
-    /// As a user who is not root, since memcached does not start as root without `-u`.
+    /// Uses a user other than root, since memcached does not start as root without `-u`.
     fn command(self, folder: &Path) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-user=1000", "--map-group=1000"]).current_dir(folder);
@@ -177,7 +177,8 @@ impl Suite {
                 command.args(["-m", "unit or integration"]);
             }
             Self::Pylibmc => {
-                // Beside its tests lies a part of the library, which is not built there.
+                // The folder next to its tests contains a part of the library, which is not built
+                // there.
                 copy(&tool("suites/pylibmc-1.6.3/tests"), folder);
                 pytest(&mut command, &folder.join("tests"));
             }
@@ -198,7 +199,7 @@ impl Suite {
                 command.current_dir(modules.parent().unwrap()).env("MEMCACHED__HOST", "127.0.0.1");
             }
             Self::PhpMemcached => {
-                // The runner writes beside the tests.
+                // The runner writes next to the tests.
                 copy(&tool("suites/php/tests"), folder);
                 command
                     .arg("php")
@@ -210,7 +211,7 @@ impl Suite {
         command
     }
 
-    /// The test that a line of the output tells of.
+    /// The test in a line of the output.
     fn test(self, line: &str) -> Option<(String, Came)> {
         match self {
             Self::Bmemcached | Self::Pylibmc | Self::Pymemcache => of_pytest(line),
@@ -220,7 +221,7 @@ impl Suite {
         }
     }
 
-    /// The tests that neither passed nor are excepted, and the exceptions that no test needs.
+    /// The tests that neither passed nor are excepted, and the unneeded exceptions.
     #[must_use]
     pub fn unexpected(self, tests: &BTreeMap<String, Came>, behind: Behind) -> Vec<String> {
         let exceptions = || {
@@ -244,13 +245,13 @@ fn pytest(command: &mut Command, tests: &Path) {
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("COLUMNS", "200");
 }
 
-/// Where `npm` has put the Node clients.
+/// The folder of `npm`'s Node clients.
 fn node_modules() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/node/node_modules")
 }
 
-/// The files of memcached of Node but the one about servers that are not there: its tests run ping,
-/// connect to an address that never answers, and end each other when a timer is late.
+/// The test files of Node's memcached except the one about unavailable servers: its tests run ping,
+/// connect to an address that never replies, and end each other when a timer is late.
 fn node_tests(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let is_run = |path: &PathBuf| {
@@ -267,7 +268,7 @@ fn copy(from: &Path, into: &Path) {
     assert!(status.is_ok_and(|status| status.success()), "cp -r {}", from.display());
 }
 
-/// `test/test_a.py::test_b PASSED [ 5%]`
+/// Parses `test/test_a.py::test_b PASSED [ 5%]`.
 fn of_pytest(line: &str) -> Option<(String, Came)> {
     let words = [
         (" PASSED", Came::Passed),
@@ -275,7 +276,7 @@ fn of_pytest(line: &str) -> Option<(String, Came)> {
         (" ERROR", Came::Failed),
         (" SKIPPED", Came::Skipped),
     ];
-    // An error in a file's first lines has no test: `___ ERROR collecting test/test_a.py ___`.
+    // An error in a file's first lines names no test: `___ ERROR collecting test/test_a.py ___`.
     if let Some((_, file)) = line.split_once("_ ERROR collecting ") {
         return Some((file.trim_end_matches(['_', ' ']).to_owned(), Came::Failed));
     }
@@ -286,7 +287,7 @@ fn of_pytest(line: &str) -> Option<(String, Came)> {
     Some((name.rsplit_once("test/").map_or(name, |(_, rest)| rest).to_owned(), came))
 }
 
-/// `--- PASS: TestA (0.00s)`, indented where it is a part of another.
+/// Parses `--- PASS: TestA (0.00s)`, indented for a subtest.
 fn of_go(line: &str) -> Option<(String, Came)> {
     let (word, rest) = line.trim_start().strip_prefix("--- ")?.split_once(": ")?;
     let came = match word {
@@ -297,7 +298,7 @@ fn of_go(line: &str) -> Option<(String, Came)> {
     Some((rest.split(' ').next()?.to_owned(), came))
 }
 
-/// `ok 5 name` and `not ok 6 name`. A name may come twice, and then counts as failed if one did.
+/// Parses `ok 5 name` and `not ok 6 name`. A repeated name counts as failed if one did.
 fn of_tap(line: &str) -> Option<(String, Came)> {
     let (came, rest) = match line.strip_prefix("not ok ") {
         Some(rest) => (Came::Failed, rest),
@@ -308,13 +309,13 @@ fn of_tap(line: &str) -> Option<(String, Came)> {
     Some((rest.to_owned(), came))
 }
 
-/// `PASS What it shows [tests/a.phpt]`, behind a line of progress, its first word coloured.
+/// Parses `PASS What it shows [tests/a.phpt]`, after a progress line; its first word is coloured.
 fn of_php(line: &str) -> Option<(String, Came)> {
     let line = line.rsplit('\r').next()?;
     let (word, rest) = line.split_once(' ')?;
     let word = word.trim_end_matches("\x1b[0m").rsplit('m').next()?;
     let came = match word {
-        // A warning is of a test that passed when it was repeated.
+        // A warning means that the test passed when it was repeated.
         "PASS" | "WARN" => Came::Passed,
         "SKIP" => Came::Skipped,
         "FAIL" | "BORK" | "LEAK" => Came::Failed,

@@ -1,5 +1,5 @@
-//! Values that describe themselves: whose they are and which version, in every 32 bytes, so that a
-//! reader sees bytes of two versions, or of another key, wherever they meet.
+//! Values that describe themselves: every 32 bytes contain the key and the version, so that a
+//! reader detects a mixture of two versions or keys.
 
 use testkit::Wire;
 use testkit::wire::show;
@@ -7,10 +7,10 @@ use thiserror::Error;
 
 const BLOCK: usize = 32;
 
-/// A value that is not whole, or not the key's.
+/// A value that is incomplete, or belongs to another key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BadValue {
-    /// It has too few bytes to name a key and a version.
+    /// It has too few bytes for a key and a version.
     #[error("only {len} bytes")]
     Short {
         /// The number of its bytes.
@@ -19,9 +19,9 @@ pub enum BadValue {
     /// A block differs from the first one.
     #[error("{key}: at byte {at}: {block} after {head}")]
     Torn {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
-        /// The place of the block, in bytes.
+        /// The offset of the block, in bytes.
         at: usize,
         /// The block, printable.
         block: String,
@@ -31,7 +31,7 @@ pub enum BadValue {
     /// The first block names another key.
     #[error("{key}: a value of another key: {head}")]
     OtherKey {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The first block.
         head: String,
@@ -39,7 +39,7 @@ pub enum BadValue {
     /// The first block names no version.
     #[error("{key}: no version in {head}")]
     NoVersion {
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
         /// The first block.
         head: String,
@@ -51,7 +51,7 @@ pub enum BadValue {
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// A value of `len` bytes for `key`, unlike that of any other key or version.
+/// A value of `len` bytes for `key`, different from that of any other key or version.
 #[must_use]
 pub fn make(key: &str, version: u64, len: usize) -> Vec<u8> {
     let block = format!("{key:.>14}|{version:016x}|");
@@ -59,11 +59,11 @@ pub fn make(key: &str, version: u64, len: usize) -> Vec<u8> {
     block.into_bytes().into_iter().cycle().take(len).collect()
 }
 
-/// The version that `value` holds, when it is whole and `key`'s.
+/// The version in `value`, if it is complete and belongs to `key`.
 ///
 /// # Errors
 ///
-/// [`BadValue`], when it is not.
+/// [`BadValue`] otherwise.
 pub fn version(key: &str, value: &[u8]) -> Result<u64, BadValue> {
     let head = value.get(..BLOCK).ok_or(BadValue::Short { len: value.len() })?;
     for (at, block) in value.chunks(BLOCK).enumerate() {
@@ -82,7 +82,7 @@ pub fn version(key: &str, value: &[u8]) -> Result<u64, BadValue> {
     }
 }
 
-/// Stores a value; any other answer than yes or a refusal panics.
+/// Stores a value. Panics on a reply other than success or a refusal.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The wall clock of one server, which can be set, by faketime.
+//! The adjustable wall clock of one server, by faketime.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use testkit::Launch;
 
 const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
-/// A file that says how far a clock is ahead; removed at the end.
+/// A file with the clock's offset; removed at the end.
 #[derive(Debug)]
 pub struct WallClock(PathBuf);
 
 impl WallClock {
-    /// One that is right, by a name that this process uses once; none where faketime is missing.
+    /// A correct clock; this process must use the name only once. None if faketime is missing.
     #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         if !fs::exists(LIBRARY).unwrap() {
@@ -24,7 +24,7 @@ impl WallClock {
         Some(clock)
     }
 
-    /// The start of a server that reads this clock. Its monotonic clock is the machine's.
+    /// Makes a server read this clock. Its monotonic clock is the machine's.
     #[must_use]
     pub fn given_to(&self, launch: Launch) -> Launch {
         launch
@@ -36,7 +36,7 @@ impl WallClock {
 
     /// Sets the clock this number of seconds ahead of the machine's.
     pub fn set(&self, ahead_secs: i64) {
-        // In one piece: the server may read at any time.
+        // Atomically, because the server may read at any time.
         let part = self.0.with_extension("part");
         fs::write(&part, format!("{ahead_secs:+}s\n")).unwrap();
         fs::rename(&part, &self.0).unwrap();

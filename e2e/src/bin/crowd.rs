@@ -1,8 +1,8 @@
-//! Has a crowd of hostile clients at server and proxy, with TLS and without, in control groups of
-//! 1.03 x `-m` + 64 MB, and prints a table.
+//! Attacks server and proxy with a crowd of hostile clients, with TLS and without, in control
+//! groups of 1.03 x `-m` + 64 MB, and prints a table.
 //!
-//! `cargo xtask bench hostile`. `CLIENTS` is their number; `FRONT` names the only front to attack,
-//! as the table does.
+//! `cargo xtask bench hostile`. `CLIENTS` is the number of hostile clients. `FRONT` selects a
+//! single front by its name in the table.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement stops where it fails")]
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use e2e::crowd::{Front, attack};
 use testkit::process::raise_open_files;
 
-/// The time for which bystanders are watched before the crowd comes, and after all are there.
+/// The time of measurements by bystanders before the crowd connects, and after it has connected.
 const WATCH: Duration = Duration::from_secs(10);
 
 fn main() {

@@ -1,5 +1,5 @@
-//! An application that deletes keys by the library and keeps what fails: the keys that it reads,
-//! one a line, and it prints those whose delete was acknowledged. `deletes` kills it.
+//! An application that deletes keys through the library and spools failed deletes. It reads keys,
+//! one per line, and prints those whose delete was acknowledged. The test `deletes` kills it.
 //!
 //! Arguments: the spool's folder, the server.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "part of a test")]
@@ -22,7 +22,7 @@ fn main() {
             out.flush().unwrap();
         }
     }
-    // Until it is killed, or everything is executed.
+    // Until it is killed, or all deletes are executed.
     while client.client().kept_deletes().is_some_and(|counts| counts.pending > 0) {
         std::thread::sleep(Duration::from_millis(5));
     }

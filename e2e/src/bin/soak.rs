@@ -1,7 +1,7 @@
 //! `soak HOURS`: a deployment under a mixed load and troubles; `cargo xtask soak` starts it.
 //!
 //! `SEED` repeats the plan of a run. The page goes to stdout and, with the log of troubles, to
-//! `target/soak`. The status is 1 when something was violated. Ctrl-C ends a run early.
+//! `target/soak`. The status is 1 after a violation. Ctrl-C ends a run early.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line program")]
 

@@ -1,9 +1,9 @@
 //! Measures the processor time of a single get with and without TLS, in holdall and in Debian's
-//! memcached, taking turns.
+//! memcached, in turn.
 //!
 //! `cargo build --release -p holdall && cargo run -p e2e --bin tls-cost`. Fifty connections, one
-//! request on its way on each, 64-byte values, one worker. The client is not measured, so its speed
-//! does not matter: the figure is the processor time that the server has used, over the requests.
+//! request in flight on each, 64-byte values, one worker. The client is not measured, so its speed
+//! does not matter: the figure is the server's processor time divided by the number of requests.
 //! Needs openssl.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement stops where it fails")]
@@ -83,7 +83,7 @@ fn measure(kind: Kind, folder: &Path, config: Option<&Arc<ClientConfig>>) -> f64
     used.as_secs_f64() * 1e6 / (ROUNDS * CONNECTIONS) as f64
 }
 
-/// Makes a certificate, and a client that trusts it.
+/// Creates a certificate, and a client that trusts it.
 fn certificate(folder: &Path) -> Arc<ClientConfig> {
     let (key, cert) = (folder.join("key"), folder.join("cert"));
     let made = Command::new("openssl")

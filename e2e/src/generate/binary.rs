@@ -3,7 +3,7 @@
 use super::{Command, Keys, WIDE, number, value};
 use testkit::Rng;
 
-/// A request's parts; the header is made from them.
+/// The parts of a request, from which the header is made.
 #[derive(Debug, Clone, Default)]
 pub struct Packet<'a> {
     /// The opcode.
@@ -14,13 +14,13 @@ pub struct Packet<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// The version wanted; [`LAST_CAS`] stands for the last one the server told.
+    /// The expected version; [`LAST_CAS`] stands for the last one from the server.
     pub cas: u64,
     /// Echoed in the reply.
     pub opaque: u32,
 }
 
-/// Replaced by the last cas unique that the server told on this connection.
+/// Replaced by the last cas unique from the server on this connection.
 pub const LAST_CAS: u64 = 0xca5_ca5c_a5ca_5ca5;
 
 impl Packet<'_> {
@@ -39,7 +39,7 @@ impl Packet<'_> {
     }
 }
 
-/// The first twelve bytes of a request, which may lie.
+/// The first twelve bytes of a request, possibly with wrong lengths.
 #[must_use]
 pub fn header(opcode: u8, key_len: u16, extras_len: u8, body_len: u32) -> [u8; 12] {
     let ([k0, k1], [b0, b1, b2, b3]) = (key_len.to_be_bytes(), body_len.to_be_bytes());
@@ -48,7 +48,7 @@ pub fn header(opcode: u8, key_len: u16, extras_len: u8, body_len: u32) -> [u8; 1
 
 const EXPTIMES: [u32; 4] = [0, 0, 100, 2_000_000_000];
 
-/// One valid request on one of `keys`.
+/// A valid request for one of `keys`.
 pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
     let (key, data) = (keys.one(rng).to_vec(), value(rng));
     let cas = *rng.pick(&[0, 0, 0, 0, LAST_CAS, 1]);
@@ -98,14 +98,14 @@ pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
     Command::same(packet.bytes())
 }
 
-/// A request that is refused, and leaves the connection usable.
+/// A request that the server refuses and that leaves the connection usable.
 pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
     let key = keys.one(rng).to_vec();
     let opaque = u32::try_from(rng.next_u64() >> 33).unwrap_or(0);
     let base = Packet { key: &key, opaque, ..Packet::default() };
     let flags_and_time = [0; 8];
     let packet = match rng.below(24) {
-        // Opcodes that nobody knows, without a body.
+        // Unknown opcodes, without a body.
         0..=3 => {
             let opcode = *rng.pick(&[0x1b, 0x1f, 0x25, 0x30, 0x3c, 0x40, 0x99, 0xff]);
             Packet { opcode, opaque, ..Packet::default() }
@@ -131,7 +131,7 @@ pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
             let first = Packet { opcode: 0x11, extras: &flags_and_time, value: &value, ..base };
             let opcode = *rng.pick(&[0x0e, 0x0f, 0x19, 0x1a]);
             let second = Packet { opcode, value: &value, key: &key, ..Packet::default() };
-            // No large value stays: replies that nobody reads yet would stop the stream.
+            // Deletes a large value, because replies that nobody reads yet would stop the stream.
             let last = Packet { opcode: 0x14, key: &key, ..Packet::default() };
             let bytes = [first.bytes(), second.bytes(), last.bytes()].concat();
             return Command::differs(bytes, &["append-too-large"]);
@@ -157,7 +157,7 @@ pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
     Command::same(packet.bytes())
 }
 
-/// A packet that ends the connection: quit, or lengths that do not fit the opcode.
+/// A packet that ends the connection: quit, or lengths that do not match the opcode.
 pub fn closing(rng: &mut Rng) -> Command {
     let malformed = |opcode, key, extras, body| {
         [header(opcode, key, extras, body).as_slice(), &[0; 12], &vec![b'm'; body as usize]]

@@ -4,7 +4,7 @@ use super::text::line;
 use super::{CAS_MARK, Command, Keys, WIDE, value};
 use testkit::Rng;
 
-/// One valid meta command on one of `keys`.
+/// A valid meta command for one of `keys`.
 pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
     let encoded = rng.one_in(8);
     let invalidated = !encoded && rng.one_in(4);
@@ -48,7 +48,7 @@ pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
             let mut flags = Vec::new();
             let quiet_or_unique = quiet_or_unique(rng);
             choose(rng, &mut flags, &[quiet_or_unique, "k", "t", "v", "N60"]);
-            // Here only: memcached gives the new time to the old item when a number gets longer.
+            // Only here: memcached gives the new time to the old item when a number gets longer.
             sometimes(rng, &mut flags, &["D5", "T40", "MI", "MD", "M+", "M-"]);
             flags.push(format!("J{}", WIDE + 1_000_000).into_bytes());
             let differs: &[_] = &["counter-created-in-silence"];
@@ -57,7 +57,7 @@ pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
     }
 }
 
-/// A meta command that is refused, and leaves the connection usable.
+/// A meta command that the server refuses and that leaves the connection usable.
 pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
     let key = keys.one(rng).to_vec();
     match rng.below(9) {
@@ -101,7 +101,7 @@ fn command(verb: &[u8], key: &[u8], data: Option<&[u8]>, flags: &[Vec<u8>]) -> V
     bytes
 }
 
-/// Each of `names` with one chance in three; none twice.
+/// Each of `names` with a chance of one in three; none twice.
 fn choose(rng: &mut Rng, flags: &mut Vec<Vec<u8>>, names: &[&str]) {
     for name in names {
         let letter = name.as_bytes()[0];
@@ -111,13 +111,13 @@ fn choose(rng: &mut Rng, flags: &mut Vec<Vec<u8>>, names: &[&str]) {
     }
 }
 
-/// `q` or `c`, but never both: a counter that is created in silence shows its cas unique in one of
-/// the two servers alone, and uniques are compared by the order in which they appear.
+/// `q` or `c`, but never both: a silently created counter shows its cas unique in only one of the
+/// two servers, and uniques are compared by their order of appearance.
 fn quiet_or_unique(rng: &mut Rng) -> &'static str {
     if rng.one_in(2) { "q" } else { "c" }
 }
 
-/// Each of `names` with one chance in six; none of the same letter twice.
+/// Each of `names` with a chance of one in six; no letter twice.
 fn sometimes(rng: &mut Rng, flags: &mut Vec<Vec<u8>>, names: &[&str]) {
     for name in names {
         let letter = name.as_bytes()[0];

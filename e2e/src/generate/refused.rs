@@ -1,11 +1,12 @@
-//! Stores that the server refuses: values that are too large, data blocks of another length, words
-//! that are missing or wrong, with and without `noreply`, in text and meta; and what follows them.
+//! Stores that the server refuses: values that are too large, data blocks of another length,
+//! missing or wrong words, with and without `noreply`, in text and meta; and the commands after
+//! them.
 
 use super::text::{line, store};
 use super::{CAS_MARK, Command, Keys};
 use testkit::Rng;
 
-/// More than an item may have, with any key.
+/// Larger than an item with any key.
 const TOO_LARGE: usize = 1_049_600;
 
 /// Two of these do not fit into one item.
@@ -13,7 +14,7 @@ const MORE_THAN_HALF: usize = 600_000;
 
 const CLASSIC: [&str; 5] = ["set", "add", "replace", "append", "prepend"];
 
-/// A classic storage command that is refused, and leaves the connection usable.
+/// A classic storage command that the server refuses and that leaves the connection usable.
 pub fn text(rng: &mut Rng, keys: &Keys) -> Command {
     let (key, verb) = (keys.one(rng).to_vec(), rng.pick(&CLASSIC).as_bytes());
     let noreply: &[u8] = if rng.one_in(3) { b"noreply" } else { b"" };
@@ -25,8 +26,8 @@ pub fn text(rng: &mut Rng, keys: &Keys) -> Command {
             Command::differs([line(&words), data.to_vec()].concat(), &["short-line"])
         }
         7..=12 => {
-            // A length that is none: what follows is a command. Not 4294967296: 1.6.18 takes it for
-            // 0, and what follows for the data.
+            // An invalid length: a command follows. Not 4294967296: 1.6.18 parses it as 0 and the
+            // next line as the data.
             let length = rng.pick(&["x", "-1", "1x", "", "99999999999999999999"]);
             let words = [verb, &key, b"0", b"0", length.as_bytes(), noreply];
             Command::differs(line(&words), &["too-few-words", "bad-length-in-silence"])
@@ -53,7 +54,7 @@ pub fn text(rng: &mut Rng, keys: &Keys) -> Command {
             Command::differs([line(&words), data.to_vec()].concat(), &["short-line"])
         }
         32..=35 => {
-            // No other command asks what became of it.
+            // No other command reads the result.
             let words = [b"set", keys.odd.as_slice(), b"0", b"0", b"2", b"junk", b"noreply"];
             let bytes = [line(&words), b"hi\r\n".to_vec()].concat();
             Command::differs(bytes, &["too-many-words"])
@@ -66,7 +67,7 @@ pub fn text(rng: &mut Rng, keys: &Keys) -> Command {
     }
 }
 
-/// A value that is too large by itself, or together with what is there.
+/// A value that is too large by itself, or together with the existing one.
 fn large(rng: &mut Rng, keys: &Keys, verb: &[u8], noreply: &[u8]) -> Command {
     let key = keys.one(rng).to_vec();
     let get = line(&[b"get", &key]);
@@ -81,7 +82,7 @@ fn large(rng: &mut Rng, keys: &Keys, verb: &[u8], noreply: &[u8]) -> Command {
             let add = rng.pick(&["append", "prepend"]).as_bytes();
             let first = store(&[b"set", &key, b"0", b"0"], &z(MORE_THAN_HALF), b"");
             let second = store(&[add, &key, b"0", b"0"], &z(MORE_THAN_HALF), noreply);
-            // No large value stays: replies that nobody reads yet would stop the stream.
+            // Deletes a large value, because replies that nobody reads yet would stop the stream.
             let last = line(&[b"delete", &key, b"noreply"]);
             return Command::differs([first, second, last].concat(), &["append-too-large"]);
         }
@@ -89,7 +90,7 @@ fn large(rng: &mut Rng, keys: &Keys, verb: &[u8], noreply: &[u8]) -> Command {
     Command::same([first, get].concat())
 }
 
-/// A meta store that is refused, and leaves the connection usable.
+/// A meta store that the server refuses and that leaves the connection usable.
 pub fn meta(rng: &mut Rng, keys: &Keys) -> Command {
     let key = keys.one(rng).to_vec();
     let mode = rng.pick(&["MS", "ME", "MA", "MP", "MR", "MA", "k"]).as_bytes();
@@ -134,7 +135,7 @@ pub fn meta(rng: &mut Rng, keys: &Keys) -> Command {
     }
 }
 
-/// A data block, and another length than its own. No part of it is a command by itself.
+/// A data block, and a length other than its own. No part of it is a command.
 fn other_length(rng: &mut Rng) -> (&'static [u8], &'static str) {
     *rng.pick(&[
         (b"four\r\n".as_slice(), "2"),

@@ -7,7 +7,7 @@ const FLAGS: [&str; 5] = ["0", "1", "65535", "4294967295", "007"];
 const EXPTIMES: [&str; 7] = ["0", "0", "0", "100", "2592000", "2000000000", "-1"];
 const DELTAS: [&str; 3] = ["0", "1", "13"];
 
-/// One valid command on one of `keys`.
+/// A valid command for one of `keys`.
 pub fn valid(rng: &mut Rng, keys: &Keys) -> Command {
     match rng.below(16) {
         0..=5 => storage(rng, keys),
@@ -43,7 +43,7 @@ fn retrieval(rng: &mut Rng, keys: &Keys) -> Command {
         2 => vec![b"gets"],
         _ => vec![rng.pick(&["gat", "gats"]).as_bytes(), rng.pick(&EXPTIMES).as_bytes()],
     };
-    // A line stays below 2048 bytes: beyond them memcached's answer depends on how it was cut.
+    // A line stays below 2048 bytes, because memcached's reply to a longer one depends on the cuts.
     if rng.one_in(5) {
         words.extend((0..60).map(|_| keys.any[rng.below(3)].as_slice()));
     } else {
@@ -90,7 +90,7 @@ fn administration(rng: &mut Rng) -> Command {
 const SHORT: [&str; 8] =
     ["get", "gets", "set", "cas k 0 0", "append k 0 0", "incr k", "touch k", "delete"];
 
-/// A line that is wrong in one of the ways a client gets wrong, and leaves the connection usable.
+/// A line with a typical mistake of a client, which leaves the connection usable.
 pub fn edge(rng: &mut Rng, keys: &Keys) -> Command {
     let key = keys.one(rng).to_vec();
     let too_long = vec![b'y'; 251];
@@ -170,7 +170,7 @@ pub(super) fn store(words: &[&[u8]], data: &[u8], tail: &[u8]) -> Vec<u8> {
     [line(&words).as_slice(), data, b"\r\n"].concat()
 }
 
-/// Words with one space between; empty ones at the end are left out.
+/// Words separated by one space, without the empty ones at the end.
 pub(super) fn line(words: &[&[u8]]) -> Vec<u8> {
     let count = words.iter().rposition(|word| !word.is_empty()).map_or(0, |at| at + 1);
     [words[..count].join(b" ".as_slice()).as_slice(), b"\r\n"].concat()

@@ -1,8 +1,8 @@
-//! Commands for operators, in the hands of someone else.
+//! Commands for operators, sent by other clients.
 
 use super::{Input, any};
 
-/// All of them.
+/// All inputs.
 #[must_use]
 pub fn inputs() -> Vec<Input> {
     let mut inputs = lines();
@@ -62,13 +62,13 @@ fn lines() -> Vec<Input> {
     LINES.iter().map(|line| any(format!("admin-{line}"), format!("{line}\r\n"))).collect()
 }
 
-/// 76dc58c6b: a prefix a key, kept for ever.
+/// 76dc58c6b: one prefix per key, kept forever.
 fn prefixes() -> Input {
     let gets: String = (0..20_000).map(|i| format!("get prefix{i}:key\r\n")).collect();
     any("admin-stats-detail-unbounded", format!("stats detail on\r\n{gets}stats detail off\r\n"))
 }
 
-/// 32ea7d8b5, 4ff4e8169, 7eeac6e9a: those who ask for a flow of lines and do not read it.
+/// 32ea7d8b5, 4ff4e8169, 7eeac6e9a: clients that request a flow of lines and do not read it.
 fn watchers() -> Vec<Input> {
     vec![
         any(

@@ -3,7 +3,7 @@
 use super::{Input, Want, any, refused};
 use crate::generate::binary::{Packet, header};
 
-/// All of them.
+/// All inputs.
 #[must_use]
 pub fn inputs() -> Vec<Input> {
     let mut inputs = published();
@@ -13,7 +13,7 @@ pub fn inputs() -> Vec<Input> {
     inputs
 }
 
-/// A header that may lie, and `body` bytes after it.
+/// A header, possibly with wrong lengths, and `body` bytes after it.
 fn packet(opcode: u8, key_len: u16, extras_len: u8, body_len: u32, body: usize) -> Vec<u8> {
     [header(opcode, key_len, extras_len, body_len).as_slice(), &[0; 12], &vec![b'b'; body]].concat()
 }
@@ -52,7 +52,7 @@ fn published() -> Vec<Input> {
     inputs
 }
 
-/// Every opcode with nothing, with a key alone, and with all the parts that it should not have.
+/// Every opcode with nothing, with only a key, and with all the parts that it must not have.
 fn every_opcode() -> Vec<Input> {
     let mut inputs = Vec::new();
     for opcode in 0..=0xff {
@@ -62,7 +62,7 @@ fn every_opcode() -> Vec<Input> {
     inputs
 }
 
-/// Lengths that do not agree, and 229cf41be: a body of 2 GB that must not be read as requests.
+/// Contradictory lengths, and 229cf41be: a body of 2 GB that must not be read as requests.
 fn lying_lengths() -> Vec<Input> {
     let mut inputs = Vec::new();
     for body in [1, 0x7fff_ffff, 0x8000_0000, 0xffff_ff00, 0xffff_ffff_u32] {
@@ -84,7 +84,7 @@ fn lying_lengths() -> Vec<Input> {
     inputs
 }
 
-/// e3b7d33ce: gets that are never read.
+/// e3b7d33ce: gets whose replies are never read.
 fn floods() -> Vec<Input> {
     let set = Packet {
         opcode: 0x01,

@@ -2,7 +2,7 @@
 
 use super::{Input, LENGTHS, any, refused};
 
-/// All of them.
+/// All inputs.
 #[must_use]
 pub fn inputs() -> Vec<Input> {
     let mut inputs = shapes();
@@ -49,7 +49,7 @@ fn shapes() -> Vec<Input> {
             format!("ms {} 1 b\r\nx\r\nmg {} b k v\r\n", "QUJD".repeat(62), "QUJD".repeat(62)),
         ),
         any("meta-09 base64-251", format!("ms {}A 1 b\r\nx\r\n", "QUJD".repeat(63))),
-        // 152ddb68f and 93b5e10fd: an opaque too long drops, or keeps, a reference.
+        // 152ddb68f and 93b5e10fd: an opaque that is too long drops, or keeps, a reference.
         any(
             "meta-mg-opaque-too-long",
             format!("ms k 1\r\nx\r\n{}", format!("mg k v O{opaque}\r\n").repeat(2000)),

@@ -2,7 +2,7 @@
 
 use super::{Input, LENGTHS, Want, any, refused};
 
-/// All of them.
+/// All inputs.
 #[must_use]
 pub fn inputs() -> Vec<Input> {
     let mut inputs = lengths();
@@ -13,7 +13,7 @@ pub fn inputs() -> Vec<Input> {
     inputs
 }
 
-/// CVE-2009-2415, CVE-2019-11923 and mcrouter d6ab87fa: lengths that wrap or are believed.
+/// CVE-2009-2415, CVE-2019-11923 and mcrouter d6ab87fa: lengths that wrap or are trusted.
 fn lengths() -> Vec<Input> {
     let verbs = ["set k 0 0 LEN", "append k 0 0 LEN", "cas k 0 0 LEN 1", "set k 0 0 LEN noreply"];
     let mut inputs = Vec::new();
@@ -33,13 +33,12 @@ fn lengths() -> Vec<Input> {
             ),
         ));
     }
-    // A store of one byte later on needs the limit that the lines above may have changed.
+    // A later store of one byte needs the limit that the lines above may have changed.
     inputs.push(any("cache_memlimit-back", "cache_memlimit 64\r\nverbosity 0\r\n"));
     inputs
 }
 
-/// CVE-2010-1152, CVE-2023-46853, af05c9302, e8364b58b, d4fd459d6: lines without end, or of
-/// nothing.
+/// CVE-2010-1152, CVE-2023-46853, af05c9302, e8364b58b, d4fd459d6: endless or empty lines.
 fn line_ends() -> Vec<Input> {
     vec![
         any("text-noeol-1m", vec![b'x'; 1 << 20]),
@@ -89,7 +88,7 @@ fn many_words() -> Vec<Input> {
     ]
 }
 
-/// memcached #1306: a large value with a wrong end; stores that are given up.
+/// memcached #1306: a large value with a wrong end; aborted stores.
 fn values() -> Vec<Input> {
     let large = |len: usize, end: &str| {
         [format!("set big 0 0 {len}\r\n").into_bytes(), vec![b'v'; len], end.as_bytes().to_vec()]
@@ -114,7 +113,7 @@ fn values() -> Vec<Input> {
     ]
 }
 
-/// What scanners and misdirected clients send.
+/// Input from scanners and misdirected clients.
 fn other_protocols() -> Vec<Input> {
     vec![
         any("http-get", "GET / HTTP/1.1\r\nHost: cache\r\nAccept: */*\r\n\r\n"),

@@ -1,10 +1,10 @@
-//! Owners of keys. Each asks for its own keys alone, in one protocol and by one path, so that it
-//! knows what each of them may hold; `testkit::history` judges what it saw.
+//! Owners of keys. Each uses only its own keys, in one protocol and by one path, so that it knows
+//! the possible values of each key; `testkit::history` judges the recorded history.
 //!
-//! A key has a life of some commands under one name. A life ends early when an answer is lost: it
-//! is in doubt what the server did and will still do. Lives in doubt are looked at once more when
-//! all has settled: no value may be there that no order of the commands explains, and no key whose
-//! delete was kept by the proxy.
+//! A key lives for some commands under one name. A life ends early when a reply is lost, because
+//! then it is in doubt what the server did and will still do. Lives in doubt are read again when
+//! all has settled: no key may have a value that no order of the commands explains, and no key
+//! whose delete the proxy kept may have a value.
 
 use std::fmt;
 use std::mem;
@@ -22,16 +22,16 @@ use crate::mix::{Mix, Shape};
 /// Keys of one owner.
 const KEYS: usize = 16;
 
-/// Commands in a life.
+/// Commands per life.
 const LIFE: usize = 40;
 
-/// The end of a command that is not over, or never known to be.
+/// The end time of a command that has not ended, or whose end is unknown.
 const OPEN: u64 = u64::MAX;
 
-/// Stores of one turn of a filler.
+/// Stores per turn of a filler.
 const FILLS: u64 = 16;
 
-/// Pauses between turns: the processors are the servers', too.
+/// Pauses between turns, because the servers use the same processors.
 const PAUSE: Duration = Duration::from_millis(6);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 
@@ -40,11 +40,11 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(50);
 struct Life {
     name: String,
     events: Vec<Event>,
-    /// Its delete was answered by `NOT_FOUND` through the proxy, which may have kept it.
+    /// The proxy replied `NOT_FOUND` to its delete, and may have kept the delete.
     is_promised: bool,
 }
 
-/// A client with keys of its own.
+/// A client with its own keys.
 #[derive(Debug)]
 pub(super) struct Owner<'a> {
     tier: &'a Tier,
@@ -56,12 +56,12 @@ pub(super) struct Owner<'a> {
     doubtful: Vec<Life>,
     names: u64,
     wire: Option<Wire>,
-    /// Restarts of the server that this owner knows of.
+    /// The server's restarts that this owner has seen.
     restarts: u64,
     epoch: Instant,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug)]
 enum Sent {
     One(Request),
@@ -72,7 +72,7 @@ enum Sent {
 }
 
 impl<'a> Owner<'a> {
-    /// Three owners by each path, one for each protocol.
+    /// Three owners for each path, one per protocol.
     pub(super) fn all(tier: &'a Tier, seed: u64) -> Vec<Self> {
         let paths = tier.paths().into_iter().flat_map(|path| [path.clone(), path.clone(), path]);
         paths.enumerate().map(|(number, path)| Self::new(tier, path, number, seed)).collect()
@@ -120,11 +120,11 @@ impl<'a> Owner<'a> {
         u64::try_from(self.epoch.elapsed().as_nanos()).expect("less than 584 years")
     }
 
-    /// Sends some requests and reads their replies; false when one of them failed.
+    /// Sends some requests and reads their replies. Returns false when one of them failed.
     fn turn(&mut self, record: &Record) -> bool {
         let (since, restarts) = (Instant::now(), self.tier.restarts(self.path.server));
         if restarts != self.restarts {
-            // Versions and tokens of before mean nothing now.
+            // Earlier versions and tokens are invalid now.
             self.restarts = restarts;
             (0..KEYS).for_each(|key| self.doubt(key));
         }
@@ -191,8 +191,8 @@ impl<'a> Owner<'a> {
         result
     }
 
-    /// The next requests, each on keys of its own. Multigets, and sets without a reply, which come
-    /// before others that have one, are in classic text.
+    /// The next requests, each for other keys. Multigets, and sets without a reply, which precede
+    /// others with one, are in classic text.
     fn requests(&mut self) -> Vec<Sent> {
         let rng = &mut self.mix.rng;
         self.mix.shape.padding = 1 << if rng.one_in(32) { 18 } else { rng.below(14) };
@@ -243,7 +243,7 @@ impl<'a> Owner<'a> {
         Ok(())
     }
 
-    /// Values come in the order of their keys.
+    /// Values arrive in the order of their keys.
     fn read_many(&mut self, wire: &mut Wire, keys: &[usize], call: u64) -> Result<(), NoAnswer> {
         let mut asked = keys.iter();
         loop {
@@ -278,7 +278,7 @@ impl<'a> Owner<'a> {
         let ret = self.now();
         self.mix.saw(key, out);
         match (op, out) {
-            // Others flush and evict, which voids tokens, and a refused fill changes nothing.
+            // Other clients flush and evict, which voids tokens; a refused fill changes nothing.
             (Op::LeaseSet(..), Out::NotStored) => return,
             (Op::Delete, Out::NotFound) if self.path.is_proxied() => {
                 self.lives[key].is_promised = true;
@@ -289,7 +289,7 @@ impl<'a> Owner<'a> {
         self.lives[key].events.push(Event { call, ret, op, out });
     }
 
-    /// An answer will never come: from now on the keys have other names.
+    /// Handles a request whose reply will never arrive: the key gets a new name.
     fn unanswered(&mut self, sent: &Sent, call: u64) {
         let (Sent::One(Request { key, op, .. }) | Sent::Quiet(Request { key, op, .. })) = sent
         else {
@@ -302,8 +302,8 @@ impl<'a> Owner<'a> {
         self.doubt(*key);
     }
 
-    /// A request without a reply is over when those after it are. It may have failed without a
-    /// word; while a trouble holds its path it may still be executed.
+    /// A request without a reply has ended when later ones have. It may have failed silently. While
+    /// a trouble holds its path it may still be executed.
     fn quiet_ended(&mut self, sent: &Sent, call: u64, is_held: bool) {
         let Sent::Quiet(Request { key, op, .. }) = sent else { return };
         if is_held {
@@ -313,7 +313,7 @@ impl<'a> Owner<'a> {
         self.lives[*key].events.push(event);
     }
 
-    /// What was answered since `call` came from a server that was killed, or from the next one.
+    /// Replies since `call` came from a killed server or from its successor.
     fn unsay(&mut self, call: u64) {
         let lives = self.lives.iter_mut().chain(&mut self.doubtful);
         for event in lives.flat_map(|life| &mut life.events).filter(|event| event.call >= call) {
@@ -330,7 +330,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Judges the lives that have been long enough.
+    /// Judges the lives that are long enough.
     fn judge_old(&mut self, record: &Record) {
         for key in 0..KEYS {
             if self.lives[key].events.len() >= LIFE {
@@ -343,7 +343,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Looks once more at what was left in doubt. Everything that was on its way has arrived.
+    /// Reads the lives in doubt again. All requests in flight have arrived.
     fn settle(&mut self, record: &Record) {
         let mut wire = Wire::connect(self.path.addr);
         for mut life in mem::take(&mut self.doubtful) {
@@ -353,7 +353,7 @@ impl<'a> Owner<'a> {
             self.mix.dialect.encode(&life.name, &get, &mut bytes);
             wire.send(&bytes);
             let out = match self.mix.dialect.read(Op::Get, &mut wire) {
-                // A server that was restarted may give a version anew.
+                // A restarted server may give a version again.
                 Out::Hit { val, .. } => Out::Hit { val, cas: None },
                 out => out,
             };
@@ -373,7 +373,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Judges a life. What is open has ended by `now`.
+    /// Judges a life. Open commands have ended by `now`.
     fn judge(&self, life: &mut Life, now: u64, record: &Record) {
         for event in life.events.iter_mut().filter(|event| event.ret == OPEN) {
             event.ret = now;
@@ -401,8 +401,8 @@ impl fmt::Display for Owner<'_> {
     }
 }
 
-/// Stores ever new keys of all sizes by this path, so that the server is full and evicts. None may
-/// be refused.
+/// Stores ever new keys of all sizes by this path, so that the server is full and evicts. It must
+/// not refuse any.
 pub(super) fn fill(path: &Path, record: &Record, seed: u64) {
     let (mut rng, mut wire, mut number) = (Rng::new(seed), None, 0);
     while !record.is_over() {
@@ -424,7 +424,7 @@ pub(super) fn fill(path: &Path, record: &Record, seed: u64) {
     }
 }
 
-/// Sends requests without replies and one with a reply, and answers the first line that comes.
+/// Sends requests without replies and one with a reply. Returns the first line that arrives.
 fn fence(wire: &mut Option<Wire>, path: &Path, bytes: &[u8]) -> Result<String, NoAnswer> {
     let lost = |_| NoAnswer::Lost(End::Reset);
     let mut open = match wire.take() {

@@ -1,21 +1,21 @@
-//! The soak: a deployment under a mixed load, with troubles of many kinds at once, and a page that
-//! says how it went.
+//! The soak: a deployment under a mixed load, with concurrent troubles of many kinds, and a page
+//! with the results.
 //!
 //! ```text
 //!     run --> tier       servers, proxy, invalidator, database: real processes
-//!         --> load       owners of keys; what they saw is judged by testkit::history
-//!         --> troubles   kills, stalls, full disks, ...: a beginning, an end, and whole again
+//!         --> load       owners of keys; testkit::history judges their records
+//!         --> troubles   kills, stalls, full disks, ...: a start, an end, and a recovery
 //!         --> watch      probes of every path; memory, files, threads, logs of every process
 //!                 all of them --> record --> report (the page)
 //! ```
 //!
-//! The run is made of rounds. At the end of each, troubles rest and everything is settled: kept
-//! deletes are executed, caches agree with the database, and whatever a trouble left in doubt is
-//! looked at. An error of a request is accepted where a trouble held a process on its path; any
-//! other, and any wrong answer, is a violation, and ends the run.
+//! The run consists of rounds. At the end of each, troubles pause and everything settles: kept
+//! deletes are executed, caches agree with the database, and the owners read keys that a trouble
+//! left in doubt. A failed request is accepted if a trouble held a process on its path. Any other
+//! error, and any wrong reply, is a violation and ends the run.
 //!
-//! The seed gives the plan: the troubles and their order, commands, keys and values. Moments and
-//! interleavings are the machine's.
+//! The seed determines the plan: the troubles and their order, commands, keys and values. Times and
+//! interleavings depend on the machine.
 
 mod load;
 mod record;
@@ -40,15 +40,15 @@ use watch::Watch;
 /// The longest time between two settlements.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// Troubles at once.
+/// The number of concurrent troubles.
 const LANES: u64 = 3;
 
-/// The task of a soak.
+/// The configuration of a soak.
 #[derive(Debug, Clone)]
 pub struct Soak {
-    /// The time in which troubles come.
+    /// The duration of the troubles.
     pub length: Duration,
-    /// The plan.
+    /// The seed of the plan.
     pub seed: u64,
     /// The folder of the page and of the log of troubles.
     pub folder: PathBuf,
@@ -63,12 +63,12 @@ pub struct Page {
     pub text: String,
     /// Its file.
     pub path: PathBuf,
-    /// False when something was violated.
+    /// False after a violation.
     pub is_good: bool,
 }
 
 impl Soak {
-    /// Runs to the end, or to the first violation.
+    /// Runs until the end or the first violation.
     ///
     /// # Panics
     ///
@@ -137,13 +137,13 @@ impl Soak {
     }
 }
 
-/// One line a round.
+/// Prints one line per round.
 #[allow(clippy::print_stderr, reason = "progress of a run of hours")]
 fn println_progress(line: &str) {
     eprintln!("{line}");
 }
 
-/// The bytes of a file; 0 when it is gone.
+/// The bytes of a file; 0 when it does not exist.
 fn file_bytes(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |data| data.len())
 }

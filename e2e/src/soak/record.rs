@@ -1,4 +1,4 @@
-//! The record of a run so far: troubles with their times, requests and errors, violations; and the
+//! The record of a run so far: troubles with their times, requests, errors and violations; and the
 //! flags that end and settle a run.
 
 use std::any::Any;
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long after the end of a trouble an error may be its doing: a connection that it cut is used
-/// once more, and a server that stood still may give up who held a large value meanwhile.
+/// The time after the end of a trouble in which it may cause an error: a client uses a cut
+/// connection once more, and a server that was stopped may close clients that held a large value.
 const AFTERMATH: Duration = Duration::from_secs(3);
 
-/// The same for `302 try again`: the proxy believes a server whose deletes it kept three to six
-/// seconds after they are executed, and after the other server, which has its mark, can be asked.
+/// The same for `302 try again`: after the kept deletes are executed and the other server, which
+/// has the mark, is reachable, the proxy takes three to six seconds to trust a server.
 const UNBELIEVED: Duration = Duration::from_secs(8);
 
 /// A process whose trouble excuses an error.
@@ -31,9 +31,9 @@ pub(super) enum Part {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trouble {
     pub(super) times: u64,
-    /// The longest time from its beginning until all was whole again.
+    /// The longest time from its start until everything worked again.
     pub(super) longest: Duration,
-    /// The reason why it was not run.
+    /// The reason why it did not run.
     pub(super) not_run: Option<String>,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Record {
     begin: Instant,
     is_over: AtomicBool,
     is_interrupted: Arc<AtomicBool>,
-    /// The number of settlements asked for.
+    /// The number of requested settlements.
     settling: AtomicUsize,
     /// Owners that have settled, over all settlements.
     settled: AtomicUsize,
@@ -94,7 +94,7 @@ impl Record {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A thread that panicked while it held this has been recorded, and all is over.
+        // The panic of a thread that held this lock is on record, and ends the run.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -102,7 +102,7 @@ impl Record {
         self.begin.elapsed()
     }
 
-    // SeqCst: the partners of these are each other. Speed does not count here.
+    // SeqCst: these are each other's partners. Speed does not matter here.
     pub(super) fn is_interrupted(&self) -> bool {
         self.is_interrupted.load(Ordering::SeqCst)
     }
@@ -116,7 +116,7 @@ impl Record {
         self.is_over.store(true, Ordering::SeqCst);
     }
 
-    /// Sleeps, but not beyond the end.
+    /// Sleeps, but not beyond the end of the run.
     pub(super) fn sleep(&self, time: Duration) {
         let end = Instant::now() + time;
         while !self.is_over() {
@@ -128,16 +128,16 @@ impl Record {
         }
     }
 
-    /// Runs a thread's work; its panic is a violation.
+    /// Runs a thread's work. A panic is a violation.
     pub(super) fn guard(&self, what: &str, work: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
             self.violated(&format!("{what}: {}", text_of(panic.as_ref())));
         }
     }
 
-    /// Notes a violation, which ends the run; not what a run that is interrupted breaks.
+    /// Records a violation, unless the run was interrupted, and ends the run.
     pub(super) fn violated(&self, what: &str) {
-        // An interrupt reaches the servers, too, perhaps before this process.
+        // An interrupt also reaches the servers, possibly before this process.
         thread::sleep(Duration::from_millis(100));
         if !self.is_interrupted() {
             self.write(&format!("VIOLATION {what}"));
@@ -150,7 +150,7 @@ impl Record {
         self.lock().violations.clone()
     }
 
-    /// A trouble begins that keeps these parts from serving; its number.
+    /// Records the start of a trouble that keeps these parts from serving. Returns its number.
     pub(super) fn began(&self, kind: &'static str, parts: &[Part]) -> usize {
         let number = {
             let mut state = self.lock();
@@ -164,7 +164,7 @@ impl Record {
         number
     }
 
-    /// A trouble has ended, and all is whole again; or it could not be made.
+    /// Records that a trouble has ended and everything works again, or that it was impossible.
     pub(super) fn ended(&self, number: usize, outcome: Result<(), String>) {
         let mut state = self.lock();
         let State { spells, troubles, .. } = &mut *state;
@@ -179,19 +179,19 @@ impl Record {
             }
             Err(reason) => trouble.not_run = Some(reason.clone()),
         }
-        // Requests end within their patience; what is older excuses nothing.
+        // Requests end within their timeouts; older troubles excuse nothing.
         let old = Duration::from_secs(120);
         spells.retain(|spell| spell.end.is_none_or(|end| end.elapsed() < old));
         drop(state);
         self.write(&format!("{number} ends: {kind} after {took:.1?} {outcome:?}"));
     }
 
-    /// A part of the run that this machine does not have.
+    /// Records a part of the run that this machine cannot execute.
     pub(super) fn not_run(&self, what: &'static str, reason: &str) {
         self.lock().troubles.entry(what).or_default().not_run = Some(reason.to_owned());
     }
 
-    /// True when a trouble held one of these parts at some moment since.
+    /// True when a trouble held one of these parts since then, or shortly before.
     pub(super) fn was_held(&self, parts: &[Part], since: Instant) -> bool {
         let is_own = |part: &Part| parts.contains(part);
         self.had_trouble(is_own, since, AFTERMATH)
@@ -209,7 +209,8 @@ impl Record {
         spells.iter().any(|spell| spell.parts.iter().any(&is_one) && lasted(spell))
     }
 
-    /// A request on this path, begun at `since`, failed: excused by a trouble, or a violation.
+    /// Records a failed request on this path, started at `since`: a trouble excuses it, or it is a
+    /// violation.
     pub(super) fn failed(&self, parts: &[Part], since: Instant, what: &str) {
         let is_held_back =
             || what.contains("302 try again") && self.had_trouble(|_| true, since, UNBELIEVED);
@@ -221,7 +222,7 @@ impl Record {
         }
     }
 
-    /// Requests of a kind were answered.
+    /// Counts answered requests of a kind.
     pub(super) fn count(&self, kind: &'static str, requests: u64) {
         *self.lock().requests.entry(kind).or_default() += requests;
     }
@@ -243,7 +244,7 @@ impl Record {
         self.lock().troubles.clone()
     }
 
-    /// Lets each of `owners` settle, and waits until all of them have.
+    /// Makes each of `owners` settle, and waits until all of them have.
     pub(super) fn settle(&self, owners: usize) {
         // SeqCst: partners of `settlements` and `has_settled`.
         let wanted = self.settling.fetch_add(1, Ordering::SeqCst) + 1;
@@ -254,7 +255,7 @@ impl Record {
         }
     }
 
-    /// The number of settlements so far, the present one included. SeqCst: partner of `settle`.
+    /// The number of settlements so far, including the present one. SeqCst: partner of `settle`.
     pub(super) fn settlements(&self) -> usize {
         self.settling.load(Ordering::SeqCst)
     }
@@ -281,7 +282,7 @@ impl Record {
     }
 }
 
-/// The words of a panic.
+/// The message of a panic.
 fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()

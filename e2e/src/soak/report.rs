@@ -1,4 +1,4 @@
-//! The page: what ran, what was seen, and the verdict.
+//! The page: the run, the results, and the verdict.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use super::watch::{MEMORY_MAX, Watch};
 
 const MIB: u64 = 1 << 20;
 
-/// Lines of each log that the page of a violation shows.
+/// Lines of each log in the page of a violation.
 const LOG_LINES: usize = 15;
 
 /// The page, in Markdown.
@@ -136,7 +136,7 @@ fn requests(text: &mut String, tier: &Tier, record: &Record) {
     }
 }
 
-/// The kernel, and what of the machine counts.
+/// The kernel and the relevant hardware.
 fn machine() -> String {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = memory.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());

@@ -1,5 +1,5 @@
-//! The deployment under test: cache servers, a proxy that keeps deletes, and, where MariaDB is
-//! installed, a database with writers and readers and an invalidator. All are real processes.
+//! The deployment under test, all real processes: cache servers, a proxy that keeps deletes, and,
+//! if MariaDB is installed, a database with writers and readers and an invalidator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use crate::invalidator::{Invalidator, mysqld_source};
 use crate::rows::{self, Shared};
 use crate::wall_clock::WallClock;
 
-/// Cache servers: one with a memory file, and one whose wall clock is set.
+/// Cache servers: one with a memory file, and one whose wall clock the soak sets.
 const SERVERS: usize = 2;
 
-/// The one of them that has the memory file.
+/// The server with the memory file.
 pub(super) const MEMORY_FILE: usize = 0;
 
 /// `-m` of each server, in MB.
@@ -32,10 +32,10 @@ pub(super) const LIMIT_MB: u64 = 128;
 /// The first letters of the keys of each server.
 const PREFIXES: [&str; SERVERS] = ["a", "b"];
 
-/// Within this time after a trouble everything must be whole.
+/// The time after a trouble in which everything must work again.
 const WHOLE_WITHIN: Duration = Duration::from_secs(60);
 
-/// A way to a server.
+/// A path to a server.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
     pub(super) addr: SocketAddr,
@@ -52,16 +52,16 @@ impl Path {
     }
 }
 
-/// A server, and what of it can be asked while a trouble holds it.
+/// A server, and the data that is available while a trouble holds it.
 #[derive(Debug)]
 struct Slot {
     addr: SocketAddr,
     process: Mutex<Server>,
-    /// Rises before it is killed, and when it is back.
+    /// Increases before it is killed, and when it is back.
     restarts: AtomicU64,
 }
 
-/// The database's side.
+/// The database and its clients.
 pub(super) struct Rows {
     pub(super) database: Arc<RwLock<Mysqld>>,
     pub(super) invalidator: Mutex<Invalidator>,
@@ -76,8 +76,8 @@ pub(super) struct Tier {
     proxy_addr: SocketAddr,
     slots: Vec<Slot>,
     pub(super) clock: Option<WallClock>,
-    /// The folders of the kept deletes and of the memory file; small file systems where this
-    /// process may mount.
+    /// The folders of the kept deletes and of the memory file; small file systems if this process
+    /// can mount.
     pub(super) spool: Option<Folder>,
     pub(super) memory: Option<Folder>,
     _plain: Vec<Folder>,
@@ -122,7 +122,7 @@ impl Tier {
         Self { rows, proxy, proxy_addr, slots, clock, spool, memory, _plain: plain }
     }
 
-    /// Every way to every server: by itself, and through the proxy.
+    /// Every path to every server: directly, and through the proxy.
     pub(super) fn paths(&self) -> Vec<Path> {
         let path = |addr, parts, server| Path { addr, parts, server, prefix: PREFIXES[server] };
         let ways = self.slots.iter().enumerate().map(|(server, slot)| {
@@ -133,7 +133,7 @@ impl Tier {
         ways.flatten().collect()
     }
 
-    /// The address of each server, and of the proxy at the end.
+    /// The addresses of all servers, then of the proxy.
     pub(super) fn addrs(&self) -> Vec<SocketAddr> {
         self.slots.iter().map(|slot| slot.addr).chain([self.proxy_addr]).collect()
     }
@@ -144,21 +144,21 @@ impl Tier {
 
     /// A number that differs before and after each restart of the server.
     pub(super) fn restarts(&self, server: usize) -> u64 {
-        // SeqCst, as its partner `kill_server` has it: speed does not count here.
+        // SeqCst, as in its partner `kill_server`: speed does not matter here.
         self.slots[server].restarts.load(Ordering::SeqCst)
     }
 
-    /// The server, held: nobody else kills or stops it meanwhile.
+    /// The locked server: nothing else kills or stops it during that time.
     pub(super) fn server(&self, number: usize) -> MutexGuard<'_, Server> {
         self.slots[number].process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The proxy, held.
+    /// The locked proxy.
     pub(super) fn proxy(&self) -> MutexGuard<'_, Router> {
         self.proxy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Kills the server, waits, and starts it anew.
+    /// Kills the server, waits, and restarts it.
     pub(super) fn kill_server(&self, number: usize, pause: impl FnOnce()) {
         let mut server = self.server(number);
         // SeqCst: partner of `restarts`.
@@ -170,11 +170,11 @@ impl Tier {
         restarts.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Waits until every way through these parts serves.
+    /// Waits until every path through these parts serves.
     ///
     /// # Panics
     ///
-    /// When one does not in time.
+    /// When a path does not serve in time.
     pub(super) fn until_whole(&self, parts: &[Part], record: &Record) {
         let end = Instant::now() + WHOLE_WITHIN;
         for path in
@@ -189,7 +189,7 @@ impl Tier {
     }
 
     /// Waits until kept deletes are executed and caches agree with the database, and asserts that
-    /// no reader saw what it must not. Troubles rest.
+    /// no reader saw a wrong value. Troubles rest.
     pub(super) fn settle(&self, round: u64) {
         self.proxy().wait_for("asynclog_pending", 0);
         if let Some(rows) = &self.rows {
@@ -197,8 +197,8 @@ impl Tier {
         }
     }
 
-    /// Connections that each server closed because they held large values for long; none of a
-    /// server that does not answer.
+    /// Connections that each server closed because they held large values for long; none for a
+    /// server that does not reply.
     pub(super) fn slow_kicks(&self) -> Vec<Option<u64>> {
         let kicks = |slot: &Slot| {
             let mut wire = Wire::try_connect_within(slot.addr, Duration::from_secs(1)).ok()?;
@@ -212,7 +212,7 @@ impl Tier {
         self.slots.iter().map(kicks).collect()
     }
 
-    /// The running processes by name, with their logs; not those that a trouble holds.
+    /// The running processes by name, with their logs, except those that a trouble holds.
     pub(super) fn processes(&self) -> Vec<(String, u32, PathBuf)> {
         let mut all = Vec::new();
         for (number, slot) in self.slots.iter().enumerate() {
@@ -278,7 +278,7 @@ impl Rows {
         let reads = std::mem::take(&mut *self.shared.reads.lock().unwrap());
         let mut writes = self.shared.writes.lock().unwrap();
         judge(&writes, &reads, delivered).assert_consistent();
-        // Older versions are nowhere any more.
+        // No cache has older versions any more.
         let newest = |(key, row): (u64, &str)| {
             let outcome = WriteOutcome::Committed(0);
             Write { key, version: row.parse().unwrap(), called: 0, outcome }
@@ -288,7 +288,7 @@ impl Rows {
         self.shared.go_on();
     }
 
-    /// Rows that were written.
+    /// The number of written rows.
     pub(super) fn written(&self) -> u64 {
         // Relaxed: a number to print.
         self.shared.written.load(Ordering::Relaxed)
@@ -299,7 +299,7 @@ impl Drop for Rows {
     fn drop(&mut self) {
         self.shared.end();
         for thread in self.threads.drain(..) {
-            // Its panic has been seen by the settlement, which waits for it.
+            // The settlement, which waits for it, has seen its panic.
             let _ = thread.join();
         }
     }
@@ -309,7 +309,7 @@ impl Drop for Rows {
 fn free<T>(process: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match process.try_lock() {
         Ok(process) => Some(process),
-        // Its trouble panicked, which is on record.
+        // The panic of its trouble is on record.
         Err(TryLockError::Poisoned(process)) => Some(process.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
@@ -328,8 +328,8 @@ fn serves(path: &Path) -> bool {
     wire.read_until_or_end(b"MN\r\n", Duration::from_secs(2)).0 == b"STORED\r\nMN\r\n"
 }
 
-/// The proxy's configuration: servers by the first letters of keys, others by a hash. Each turn
-/// says it in another way.
+/// The proxy's configuration: servers by the first letters of keys, other keys by a hash. Each turn
+/// has a different text.
 pub(super) fn config(servers: &[SocketAddr], turn: u64) -> String {
     let [a, b] = servers else { panic!("two servers") };
     let [to_a, to_b] = PREFIXES;

@@ -1,4 +1,4 @@
-//! Troubles: what each does, whom it keeps from serving, and the seeded order in which they come.
+//! Troubles: the actions, the processes that they keep from serving, and their seeded order.
 
 mod clients;
 mod stall;
@@ -14,7 +14,7 @@ use testkit::{Rng, Wire};
 use super::record::{Part, Record};
 use super::tier::{LIMIT_MB, MEMORY_FILE, Tier, config};
 
-/// One kind of trouble.
+/// A kind of trouble.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Clock,
@@ -39,7 +39,7 @@ enum Kind {
     StopServer,
 }
 
-/// What a trouble could not do on this machine, or nothing.
+/// An error explains why the trouble is impossible on this machine.
 type Outcome = Result<(), String>;
 
 impl Kind {
@@ -91,7 +91,7 @@ impl Kind {
         }
     }
 
-    /// Whom it keeps from serving; `server` is the one that was drawn. Nobody else may notice.
+    /// The parts that it keeps from serving; `server` is the drawn one. It must not affect others.
     fn parts(self, server: usize) -> Vec<Part> {
         match self {
             Self::FullSpool
@@ -101,7 +101,7 @@ impl Kind {
             | Self::StopServer => {
                 vec![Part::Server(server)]
             }
-            // A server with hardly an item, as after a kill, has none to evict.
+            // A nearly empty server, as after a kill, has no items to evict.
             Self::FullMemory => vec![Part::Server(MEMORY_FILE)],
             Self::KillProxy | Self::StopProxy => vec![Part::Proxy],
             _ => Vec::new(),
@@ -109,7 +109,7 @@ impl Kind {
     }
 }
 
-/// The kinds in the order of a seed, each as often as any other.
+/// The kinds in a seeded order, all equally often.
 #[derive(Debug)]
 pub(super) struct Deck(Mutex<(Rng, Vec<Kind>)>);
 
@@ -129,7 +129,7 @@ impl Deck {
     }
 }
 
-/// Makes one trouble after the other, until `end`.
+/// Runs one trouble after the other, until `end`.
 pub(super) fn lane(deck: &Deck, tier: &Tier, record: &Record, seed: u64, end: Instant) {
     let mut rng = Rng::new(seed);
     while Instant::now() < end && !record.is_over() {
@@ -206,13 +206,12 @@ impl Trouble<'_> {
         signal(Signal::CONT);
     }
 
-    /// The server that was drawn; none while it is held. It may be killed meanwhile, by another
-    /// trouble.
+    /// A connection to the drawn server; none while it is held. Another trouble may kill it.
     fn wire(&self) -> Option<Wire> {
         Wire::try_connect(self.tier.addrs()[self.server]).ok()
     }
 
-    /// Sends lines until a time is over, or the server is gone.
+    /// Sends lines until the time is over or the server is down.
     fn send_for(&mut self, time: Duration, mut line: impl FnMut(&mut Rng) -> String) {
         let Some(mut wire) = self.wire() else { return };
         let end = Instant::now() + time;
@@ -239,7 +238,7 @@ impl Trouble<'_> {
         Ok(())
     }
 
-    /// Invalidates keys of owners, and prefixes that nobody has.
+    /// Invalidates keys of owners, and unused prefixes.
     fn flush_prefix(&mut self) {
         let time = self.pause();
         self.send_for(time, |rng| match rng.below(4) {
@@ -266,7 +265,8 @@ impl Trouble<'_> {
 
     fn full_memory(&mut self) -> Outcome {
         let folder = self.tier.memory.as_ref().ok_or("mounting takes root")?;
-        // It serves on. A start is refused without room for all of its memory: nobody kills it.
+        // The server keeps running. The lock prevents a kill, because a start needs room for all of
+        // its memory.
         let _server = self.tier.server(MEMORY_FILE);
         let filler = folder.fill();
         thread::sleep(self.pause());
@@ -330,7 +330,7 @@ impl Trouble<'_> {
         stall::one_thread(server.pid(), self.rng, pause)
     }
 
-    /// Every third file is cut, as by a disk that is full; the last one is whole.
+    /// Every third file is cut, as on a full disk; the last one is whole.
     fn reload(&mut self) {
         let addrs = self.tier.addrs();
         let servers = &addrs[..addrs.len() - 1];

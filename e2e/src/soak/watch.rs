@@ -17,20 +17,20 @@ use super::tier::{LIMIT_MB, Path, Tier};
 
 const MIB: u64 = 1 << 20;
 
-/// The promise of a server: 1.03 times `-m`, and 16 MB.
+/// The maximum memory of a server: 1.03 times `-m`, and 16 MB.
 pub(super) const MEMORY_MAX: u64 = LIMIT_MB * MIB * 103 / 100 + 16 * MIB;
 
-/// The most that a process may log in a minute, and before the first is over.
+/// The maximum log output of a process per minute; the first minute counts as a whole one.
 const LOG_MAX: u64 = 4 * MIB;
 
-/// Files and threads that a process may have more of than after the first settlement: connections
-/// of clients come and go.
+/// Additional files and threads that a process may have compared with the first settlement, because
+/// connections of clients come and go.
 const SPARE: usize = 40;
 
 /// Pause between two probes of a path.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The most of a process so far.
+/// The maximum of a process so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Peak {
     pub(super) memory: u64,
@@ -42,7 +42,7 @@ pub(super) struct Peak {
 /// Latencies of probes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probes {
-    /// In microseconds, where no trouble held the path: of bystanders.
+    /// In microseconds, where no trouble held the path: latencies of bystanders.
     pub(super) beside: Vec<u32>,
     pub(super) longest_in_trouble: Duration,
 }
@@ -50,12 +50,12 @@ pub(super) struct Probes {
 #[derive(Debug, Default)]
 struct State {
     peaks: BTreeMap<String, Peak>,
-    /// After the first settlement.
+    /// At the first settlement.
     settled: BTreeMap<String, Peak>,
     probes: Probes,
 }
 
-/// All that was seen.
+/// All observations.
 #[derive(Debug, Default)]
 pub(super) struct Watch(Mutex<State>);
 
@@ -82,10 +82,10 @@ impl Watch {
             record.sleep(PAUSE);
             let since = Instant::now();
             match ask(&mut wire, path, request.as_bytes()) {
-                // Evicted or flushed in between, which a cache may.
+                // Evicted or flushed in between, which a cache may do.
                 Ok(reply) if reply == found.as_bytes() || reply == b"STORED\r\nEND\r\n" => {}
                 Ok(reply) if reply.starts_with(b"SERVER_ERROR") || reply.contains_error() => {
-                    // Two replies, or the rest of one, are still to come.
+                    // Two replies, or the rest of one, are still in flight.
                     wire = None;
                     record.failed(&path.parts, since, &show(&reply));
                     continue;
@@ -134,7 +134,7 @@ impl Watch {
         }
     }
 
-    /// Compares every process with itself after the first settlement: nothing may have leaked.
+    /// Compares every process with its state at the first settlement, to find leaks.
     pub(super) fn compare(&self, tier: &Tier, record: &Record) {
         for (name, now) in readings(tier) {
             let first = *self.lock().settled.entry(name.clone()).or_insert(now);
@@ -149,7 +149,7 @@ impl Watch {
     }
 }
 
-/// What a reply of several lines may hold.
+/// A reply of several lines.
 trait Reply {
     fn contains_error(&self) -> bool;
 }
@@ -160,7 +160,7 @@ impl Reply for Vec<u8> {
     }
 }
 
-/// Sends the probe, and answers its reply up to the end or the first error.
+/// Sends the probe. Returns its reply up to the end or the first error.
 fn ask(wire: &mut Option<Wire>, path: &Path, request: &[u8]) -> Result<Vec<u8>, String> {
     let wire = match wire {
         Some(wire) => wire,

@@ -1,4 +1,4 @@
-//! Clients that are a trouble: crowds, slow readers, and those that send what they should not.
+//! Troublesome clients: crowds, slow readers, and senders of invalid input.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -10,10 +10,10 @@ use crate::hostile;
 use crate::mutate;
 use crate::values::make;
 
-/// How long one waits for a connection, or for a reply that need not come.
+/// The time to wait for a connection, or for an optional reply.
 const SHORT: Duration = Duration::from_millis(200);
 
-/// A thousand connections, half of which stop amid a request.
+/// A thousand connections, half of which stop in the middle of a request.
 pub(super) fn crowd(addr: SocketAddr, pause: Duration) {
     let connect = |_| Wire::try_connect_within(addr, SHORT).ok();
     let mut crowd: Vec<Wire> = (0..1000).filter_map(connect).collect();
@@ -23,7 +23,7 @@ pub(super) fn crowd(addr: SocketAddr, pause: Duration) {
     thread::sleep(pause);
 }
 
-/// Clients that ask for more than a socket takes, and read nothing.
+/// Clients that request more than a socket takes, and read nothing.
 pub(super) fn slow_readers(addr: SocketAddr, pause: Duration) {
     let Ok(mut wire) = Wire::try_connect(addr) else { return };
     let keys: Vec<String> = (0..8).map(|number| format!("slow{number}")).collect();
@@ -33,7 +33,7 @@ pub(super) fn slow_readers(addr: SocketAddr, pause: Duration) {
         if wire.try_send(&[head.as_bytes(), &value, b"\r\n"].concat()).is_err() {
             return;
         }
-        // Refused while a server is away.
+        // Refused while a server is down.
         let _ = wire.read_until_or_end(b"\r\n", Duration::from_secs(20));
     }
     let request = format!("get {}\r\n", keys.join(" ")).repeat(4);
@@ -47,7 +47,7 @@ pub(super) fn slow_readers(addr: SocketAddr, pause: Duration) {
     drop(stuck);
 }
 
-/// The first bytes of TLS, as from a client that was given the wrong port, and then nothing.
+/// The first bytes of TLS, as from a client with a wrong port, and then nothing.
 pub(super) fn half_handshakes(addr: SocketAddr, rng: &mut Rng) {
     let hello = |rng: &mut Rng| {
         let len = 4 + rng.below(200);
@@ -64,7 +64,7 @@ pub(super) fn half_handshakes(addr: SocketAddr, rng: &mut Rng) {
     thread::sleep(SHORT);
 }
 
-/// Inputs that broke some server once, and valid streams that were damaged.
+/// Inputs that once broke a server, and damaged valid streams.
 pub(super) fn hostile(addr: SocketAddr, rng: &mut Rng) {
     let mut inputs = hostile::text::inputs();
     inputs.extend(hostile::meta::inputs());
@@ -82,8 +82,7 @@ pub(super) fn hostile(addr: SocketAddr, rng: &mut Rng) {
     }
 }
 
-/// Takes back a `verbosity` that a stream may have held: every request would be logged from then
-/// on.
+/// Undoes a `verbosity` that a stream may have contained, which would log every request.
 pub(super) fn quieten(addrs: &[SocketAddr]) {
     for addr in addrs {
         if let Ok(mut wire) = Wire::try_connect_within(*addr, SHORT) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use processes::FrozenThread;
 use testkit::Rng;
 
-/// Lets one thread of the process stand still for a while.
+/// Freezes one thread of the process for a while.
 pub(super) fn one_thread(pid: u32, rng: &mut Rng, pause: Duration) -> Result<(), String> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Ok(()) };
     let ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
