@@ -1,7 +1,7 @@
 //! The lines executed by tests, counted in every process that they start.
 //!
-//! A test ends servers by signals that leave no time to write anything. So the counters are a file
-//! mapped into memory (`%c`), one for all processes of a program (`%m`).
+//! A test ends servers by signals that leave no time to write anything. So the counters are in a
+//! memory-mapped file (`%c`), one for all processes of a program (`%m`).
 
 use crate::failure::Failure;
 use crate::install;
@@ -17,8 +17,8 @@ const FLAGS: &str = "-Cinstrument-coverage -Cllvm-args=-runtime-counter-relocati
 const IGNORED: &str = "\\.cargo|/rustc/|/target/|/tests/|tests\\.rs|/benches/|\
     /testkit/|/e2e/|/lab/|/xtask/|/simulation/";
 
-/// `cargo xtask coverage`: runs the tests of the workspace, and prints how many lines of each crate
-/// they executed. A failed test ends the task after that: some tests measure CPU time and memory,
+/// `cargo xtask coverage`: runs the tests of the workspace, and prints the number of executed lines
+/// of each crate. A failed test ends the task after that: some tests measure CPU time and memory,
 /// which counting increases.
 pub(crate) fn run(steps: &mut Steps) -> Result<(), Failure> {
     install::all(steps)?;

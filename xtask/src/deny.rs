@@ -51,7 +51,7 @@ fn install(steps: &mut Steps) -> Result<(), Failure> {
     let mut install = cargo(["install", "cargo-deny", "--locked", "--version", VERSION]);
     // Built in a temporary folder, of which nothing is needed again.
     install.env_remove("CARGO_TARGET_DIR");
-    // It runs for seconds, so optimizing it takes longer than it saves.
+    // It runs for only seconds, so optimizing it costs more time than it saves.
     for (setting, value) in [("LTO", "off"), ("OPT_LEVEL", "1"), ("CODEGEN_UNITS", "16")] {
         install.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
     }

@@ -33,7 +33,7 @@ const TOOLS: [(&str, &str); 4] = [
 #[derive(Debug)]
 pub(crate) struct Release {
     version: String,
-    /// Seconds of the commit, the date of every file in a package.
+    /// The commit's time in seconds, the date of every file in a package.
     epoch: String,
     commit: String,
     folder: PathBuf,

@@ -14,7 +14,7 @@ pub(crate) fn run(steps: &mut Steps) -> Result<(), Failure> {
     features(steps)?;
     let python = ["clippy", "--manifest-path", "python/Cargo.toml", "--locked", "--"];
     let mut python = cargo(python);
-    // Its wheel is built there, too.
+    // The wheel is built in the same folder.
     python.args(["-D", "warnings"]).env("CARGO_TARGET_DIR", target().join("python"));
     steps.run("clippy, library for Python", python)?;
     let mut doc =

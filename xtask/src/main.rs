@@ -118,7 +118,7 @@ fn ci(steps: &mut Steps) -> Result<(), Failure> {
     let beside = |name, task| Beside::other(name, program(&own, [task]));
     // Installation waits for the network and the disk.
     steps.run_together(vec![beside("lints", "lint"), beside("needed by tests", "install")])?;
-    // Mostly they wait: for a disk, for booting systems.
+    // They mostly wait: for a disk, for booting systems.
     let packages = dist::beside(steps)?;
     test::all(steps, packages.into_iter().collect())
 }

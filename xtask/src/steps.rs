@@ -197,7 +197,7 @@ pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// A command of the cargo that runs this.
+/// A command for the cargo that runs this program.
 pub(crate) fn cargo<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -263,7 +263,7 @@ fn run_with(
         command.stderr(end.try_clone()?);
     }
     let mut child = command.stdout(end).spawn()?;
-    // The command holds its ends of the pipes, and the output would not end.
+    // The command holds its ends of the pipes open, and the output would not end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     for line in BufReader::new(output).split(b'\n') {
         each(&String::from_utf8_lossy(&line?));

@@ -1,5 +1,5 @@
-//! The tests, all of them: the workspace's own, the loom models, the fuzz targets on their stored
-//! inputs, and the tests against live servers.
+//! All tests: the workspace's own, the loom models, the fuzz targets on their stored inputs, and
+//! the tests against live servers.
 
 use crate::failure::Failure;
 use crate::steps::{Beside, Steps, cargo, program, root, succeeds, target};
@@ -204,13 +204,13 @@ fn under_other_conditions(binary: &Path) -> [Beside; 2] {
     // atomics look for a schedule (feature `schedule` of arena), and find none.
     let mut hostile = again("hostile");
     hostile.env("HOLDALL_BIN", debug_server());
-    // With a confined process: system calls missing in its filter show here.
+    // With a confined process: here a system call that its filter lacks fails.
     let mut wire = again("wire");
     wire.env("E2E_FLAGS", "-o drop_privileges");
     [Beside::tests("hostile input, debug server", hostile), Beside::tests("wire, confined", wire)]
 }
 
-/// The program that was built with the tests.
+/// The program built with the tests.
 fn debug_server() -> PathBuf {
     target().join("debug/holdall")
 }

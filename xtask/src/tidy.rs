@@ -1,23 +1,21 @@
-//! The house rules that a program can check. All breaches are reported, not only the first.
+//! The house rules that a program can check. It reports all breaches, not only the first.
 //!
 //! 1. Every `.rs` file opens with a `//!` header and has at most 900 lines.
-//! 2. `allow(unsafe_code` stands only in files that the unsafe list of ARCHITECTURE.md names, and
-//!    every crate but `arena`, `net`, `reserve`, `short` and `store` says
-//!    `#![forbid(unsafe_code)]`.
+//! 2. `allow(unsafe_code` occurs only in files on the unsafe list of ARCHITECTURE.md, and every
+//!    crate but `arena`, `net`, `reserve`, `short` and `store` has `#![forbid(unsafe_code)]`.
 //! 3. Crates depend upon each other in one direction only: [`MAY_USE`]. The package of
 //!    `crates/NAME` is called `holdall-NAME`, and every manifest says whether it is published.
-//! 4. Every path that ARCHITECTURE.md, docs/testing.md and the decisions name exists, and so does
-//!    every page that a page links to, and every decision that code or a page cites by number.
-//! 5. Tracked files have an ending from a list, and `LICENSE` is there.
-//! 6. No word that `docs/glossary.md` bans stands in code or pages, no comment and no prose is
-//!    wider than 100 columns, and no header and no comment of a public item begins with a question
-//!    word.
-//! 7. The modules of a crate import each other in one direction only, and so do those of a folder.
-//! 8. A file that uses `Relaxed` says why that is enough, and each stronger ordering names its
+//! 4. Paths that ARCHITECTURE.md, docs/testing.md and the decisions name, pages that a page links
+//!    to, and decisions that code or a page cites by number exist.
+//! 5. Tracked files have an extension from a list, and `LICENSE` exists.
+//! 6. Code and pages contain no word that `docs/glossary.md` bans, no comment and no prose is wider
+//!    than 100 columns, and no header and no comment of a public item starts with a question word.
+//! 7. The modules of a crate, and those of a folder, import each other in one direction only.
+//! 8. A file that uses `Relaxed` explains why that is enough, and each stronger ordering names its
 //!    partner.
-//! 9. A type with many methods, or with methods in many files, says why in its file's header.
+//! 9. A type with many methods, or with methods in many files, has the reason in its file's header.
 //!
-//! [`not_yet`] lists the exemptions of the rules 6 to 9.
+//! [`not_yet`] lists the exemptions from the rules 6 to 9.
 
 mod cycles;
 mod documents;
@@ -38,7 +36,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The crates that each crate may use, by their names in code. A missing one has no place yet.
+/// The crates that each crate may use, by their names in code. A missing crate has no place yet.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("access", &["files", "net", "proto", "scram"]),
     ("advice", &["tools"]),
@@ -177,7 +175,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// The page that names the tests behind each claim.
+/// The page with the tests behind each claim.
 const TESTING: &str = "docs/testing.md";
 
 /// The page with explained and banned words.
@@ -228,7 +226,7 @@ pub(crate) fn run(strict: &[String]) -> Result<(), Failure> {
     Err(Failure::Breaches(breaches.len()))
 }
 
-/// Breaches of the rules of words, widths and questions. Prints the number of exempt ones.
+/// Breaches of the rules on words, widths and questions. Prints the number of exempt ones.
 fn prose(
     sources: &[(String, String)],
     pages: &[(String, String)],

@@ -12,8 +12,8 @@ pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
 /// Maximum size of a released binary, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Makes the linker pack the addresses that a position-independent program corrects at its start:
-/// one bit each instead of 24 bytes. musl reads that since 1.2.4, and Rust has a newer one.
+/// Makes the linker pack the addresses that a position-independent program relocates at its start:
+/// one bit each instead of 24 bytes. musl supports that since 1.2.4, and Rust has a newer one.
 const SMALL_RELOCATIONS: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
 
 /// The build folder of the release: builds for the machine's own libc use another.

@@ -21,8 +21,8 @@ const NEEDED: [(&str, &str); 3] = [
 /// The version to upgrade from.
 const BEFORE: &str = "0.0.1";
 
-/// The files of a root that a package could leave behind. What a package manager and the system
-/// note of themselves is left out.
+/// The files of a root that a package could leave behind, except the records of package managers
+/// and of the system.
 const LIST: &str = r#"find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp \
     -o -path /var/log -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/rpm -o -path /root \
     -o -path /var/tmp -o -path /var/lib/systemd -o -name '*-' -o -name .pwd.lock -o -path '/*.deb' -o -path '/*.rpm' \) \
@@ -52,7 +52,7 @@ client = Client(["127.0.0.1:11211"])
 assert client.set("by", b"wheel", noreply=False)
 print(client.get("kept"), client.get("by"))'"#;
 
-/// rpm knows nothing of what Debian installed, so `--nodeps` keeps it from asking.
+/// rpm has no records of Debian's packages, so it needs `--nodeps`.
 const RPM: Manager = Manager {
     name: "rpm",
     install: "rpm -i --nodeps FILE && systemctl start holdall",
@@ -103,11 +103,11 @@ pub(super) fn run(steps: &mut Steps, release: &Release, extent: Extent) -> Resul
     image(steps, release)
 }
 
-/// What the clean root has besides the least: a service manager, rpm's package manager, and what
-/// makes an environment for the wheel.
+/// The clean root's additions to a minimal system: a service manager, rpm's package manager, and
+/// the tools that create an environment for the wheel.
 const INCLUDED: &str = "--include=systemd,systemd-sysv,dbus,rpm,python3-venv";
 
-/// A Debian 12 with only these.
+/// A Debian 12 with only these packages.
 fn base(steps: &mut Steps, release: &Release) -> Result<PathBuf, Failure> {
     let base = release.file("roots/base");
     let done = release.file("roots/base.done");
@@ -259,7 +259,7 @@ fn without_terminal(settings: &Path) -> Result<(), Failure> {
     fs::write(settings, text).map_err(Failure::path(settings))
 }
 
-/// A set and a get in the network of a container, once it answers.
+/// A set and a get in the network of a container, once it replies.
 fn answer_of(name: &str) -> Result<String, Failure> {
     let state = "for i in $(seq 100); do runc state \"$0\" 2>/dev/null | sed -n 's/.*\"pid\": \\([1-9][0-9]*\\).*/\\1/p' \
         | grep . && break; sleep 0.1; done";
@@ -268,7 +268,7 @@ fn answer_of(name: &str) -> Result<String, Failure> {
         .trim()
         .parse()
         .map_err(|_| Failure::Release(format!("the image has no process: {process:?}")))?;
-    // The image has no shell: only its network is entered.
+    // The image has no shell, so only its network is entered.
     let mut words = program("nsenter", ["--net", "--target", &process.to_string(), "bash", "-c"]);
     let wait = "for i in $(seq 100); do (: </dev/tcp/127.0.0.1/11211) 2>/dev/null && break; sleep 0.1; done; ";
     words.arg(format!("{wait}{}", ask(11211, "set a 0 0 1\\r\\nb\\r\\nget a\\r\\n")));

@@ -15,7 +15,7 @@ const BOOT_MAX: Duration = Duration::from_secs(120);
 /// Conditions are checked ten times per second, at most this many times.
 const LOOKS: u32 = 300;
 
-/// A running system; it ends when this is dropped.
+/// A running system; it ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Container {
     nspawn: Child,
@@ -76,8 +76,8 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // What has ended by itself needs no end. The system outlives nspawn, and ends with its
-        // first process.
+        // A system that has ended needs no end. It outlives nspawn, and ends with its first
+        // process.
         if self.init != 0 {
             let _ = program("kill", ["-KILL", &self.init.to_string()]).status();
         }

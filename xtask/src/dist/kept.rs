@@ -1,5 +1,5 @@
-//! Items under the service manager: restarts, killed processes and refused settings leave them, by
-//! the units of a package and of `holdall plan`.
+//! Items under the service manager: they survive restarts, killed processes and refused settings,
+//! with the units of a package and of `holdall plan`.
 
 use super::container::{Container, ask, drop_in, expect, until};
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ servers = ["127.0.0.1"]
 /// systemd gives up soon, however long a start takes.
 const FEW_STARTS: &str = "[Unit]\nStartLimitIntervalSec=600\nStartLimitBurst=2\n";
 
-/// The answer to a get of the item.
+/// The reply to a get of the item.
 const VALUE: &str = "VALUE kept 7 5\r\nvalue\r\nEND\r\n";
 
 /// Restarts, kills and stops the units of a package and of a plan.
@@ -98,7 +98,7 @@ pub(super) fn refused(container: &Container, upgrade: &str) -> Result<(), Failur
     get(container, "the item after refused starts", 11211)
 }
 
-/// The proxy's number of its host is the same inside of its unit and outside.
+/// The proxy's host number is the same inside its unit and outside.
 pub(super) fn host_id(container: &Container) -> Result<(), Failure> {
     let inside = container.run(&ask(5000, "get __mcrouter__.hostid\\r\\n"))?;
     let question = ask(5009, "get __mcrouter__.hostid\\r\\n");
@@ -131,7 +131,7 @@ fn planned(container: &Container) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An item is there after a restart of its server, after an end by SIGKILL and after a stop.
+/// An item survives a restart of its server, an end by SIGKILL and a stop.
 fn outlives(container: &Container, unit: &str, port: u16) -> Result<(), Failure> {
     let set = container.run(&ask(port, "set kept 7 0 5\\r\\nvalue\\r\\n"))?;
     expect("a set", &set, "STORED\r\n")?;

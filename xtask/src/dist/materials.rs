@@ -20,7 +20,7 @@ fn install_tool(steps: &mut Steps) -> Result<(), Failure> {
     }
     let mut install = cargo(["install", "cargo-cyclonedx", "--locked", "--version", CYCLONEDX]);
     install.env_remove("CARGO_TARGET_DIR");
-    // It runs for seconds, so optimizing it takes longer than it saves.
+    // It runs for only seconds, so optimizing it costs more time than it saves.
     for (setting, value) in [("LTO", "off"), ("OPT_LEVEL", "1"), ("CODEGEN_UNITS", "16")] {
         install.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
     }

@@ -81,7 +81,7 @@ pub(super) fn rpm(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     steps.run("rpm", dated(release, build))
 }
 
-/// An OCI image of only the binary, as an archive that `podman load` and `skopeo` accept.
+/// An OCI image with only the binary, as an archive that `podman load` and `skopeo` accept.
 fn image(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     let layout = release.file("stage/image");
     fresh(&release.file("stage"))?;
@@ -109,7 +109,7 @@ fn image(steps: &mut Steps, release: &Release) -> Result<(), Failure> {
     config.args(["--config.label", "org.opencontainers.image.licenses=Apache-2.0"]);
     let label = format!("org.opencontainers.image.version={}", release.version);
     config.args(["--config.label", &label]);
-    // A container is reached by its network, so loopback would serve no client.
+    // Clients reach a container through its network, so loopback would serve none.
     for word in ["serve", "-l", "0.0.0.0"] {
         config.arg(format!("--config.cmd={word}"));
     }

@@ -1,4 +1,4 @@
-//! The wheel of a release, and the one that stands for it in `ci`.
+//! The wheel of a release, and the test wheel that replaces it in `ci`.
 
 use super::{Extent, Release};
 use crate::failure::Failure;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 impl Release {
-    /// The wheel, by the name that the standards give it.
+    /// The path of the wheel, with its standard name.
     pub(super) fn wheel(&self, extent: Extent) -> PathBuf {
         let platform = "manylinux2014_x86_64.manylinux_2_17_x86_64";
         let name = format!("holdall-{}-cp310-abi3-{platform}.whl", self.version);
@@ -19,10 +19,10 @@ impl Release {
     }
 }
 
-/// The folder of the wheel that the tests use, apart from what is released.
+/// The folder of the test wheel, separate from released files.
 const OF_TESTS: &str = "roots/wheel";
 
-/// Builds it: of a release, or what the tests use, which compiles in half the time.
+/// Builds the wheel: for a release, or for the tests, which takes half the time.
 pub(super) fn make(steps: &mut Steps, release: &Release, extent: Extent) -> Result<(), Failure> {
     match extent {
         Extent::Brief => python::wheel_for_tests(steps, &release.file(OF_TESTS))?,

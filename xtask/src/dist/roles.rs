@@ -1,19 +1,19 @@
-//! Each unit of a package under the service manager: secrets that systemd hands over, settings that
-//! are read again, and a process that stands still.
+//! Each unit of a package under the service manager: secrets from systemd, reloads of settings, and
+//! a process that hangs.
 
 use super::container::{Container, ask, drop_in, expect, until};
 use crate::failure::Failure;
 
 const UNITS: [&str; 3] = ["holdall", "holdall-route", "holdall-invalidate"];
 
-/// A login by the protocol's text, before a user and a password of ten letters together.
+/// A login by the text protocol, for a user and a password of ten letters together.
 const LOGIN: &str = "set login 0 0 10\\r\\n";
 
-/// The user of every unit, and one whom the proxy knows after a reload.
+/// The user of every unit, and a user that the proxy knows after a reload.
 const USER: &str = "app secret";
 const NEW_USER: &str = "new change";
 
-/// Secrets are root's, and come by `LoadCredential=`.
+/// Only root can read the secrets; `LoadCredential=` passes them.
 const SERVER: &str = "[Service]
 WatchdogSec=2
 LoadCredential=users:/root/login
@@ -33,7 +33,7 @@ WatchdogSec=2
 LoadCredential=password:/root/password
 ";
 
-/// Changes come as lines, so there is no database. The router asks for a login.
+/// Changes arrive as lines, so there is no database. The router requires a login.
 const CONFIG: &str = r#"checkpoint = "/var/lib/holdall/checkpoint"
 status = "127.0.0.1:9152"
 [source]
@@ -50,7 +50,7 @@ name = "here"
 routers = ["127.0.0.1:5000"]
 "#;
 
-/// Every role: they hold each other's passwords, so each works only if all received theirs.
+/// Checks all roles. They hold each other's passwords, so each works only if all received theirs.
 pub(super) fn run(container: &Container) -> Result<(), Failure> {
     reload_server(container)?;
     secrets(container)?;
@@ -106,8 +106,8 @@ fn secrets(container: &Container) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A client that logs in as `user` reads an item through the proxy, which logs in to the server. Of
-/// the item's change the invalidator tells the proxy, to which it logs in, too.
+/// A client that logs in as `user` reads an item through the proxy, which logs in to the server.
+/// The invalidator sends the item's change to the proxy, to which it also logs in.
 fn works(container: &Container, user: &str) -> Result<(), Failure> {
     let value = "VALUE kept 7 5\r\nvalue\r\nEND\r\n";
     let set = format!("{LOGIN}{USER}\\r\\nset kept 7 0 5\\r\\nvalue\\r\\n");
@@ -122,7 +122,7 @@ fn works(container: &Container, user: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A user is added.
+/// Adds a user.
 fn reload_route(container: &Container) -> Result<(), Failure> {
     container.run("echo new:change >>/etc/holdall/users")?;
     reload(container, "holdall-route")?;
@@ -141,7 +141,7 @@ fn reload_invalidator(container: &Container) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A stuck process is ended and restarted; a server then still has its items.
+/// Hangs the process. systemd ends and restarts it; a server then still has its items.
 fn watchdog(container: &Container, unit: &str) -> Result<(), Failure> {
     let kept = format!("{LOGIN}{USER}\\r\\nset still 7 0 5\\r\\nvalue\\r\\n");
     container.run(&ask(11211, &kept))?;

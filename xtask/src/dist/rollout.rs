@@ -1,5 +1,5 @@
-//! The units of a package under the service manager: restarts at sockets that systemd keeps, while
-//! unchanged client libraries ask.
+//! The units of a package under the service manager: restarts at sockets that systemd keeps, under
+//! the load of unchanged client libraries.
 
 use super::container::{Container, drop_in, expect};
 use super::roles;
@@ -18,10 +18,10 @@ const RESTARTS: usize = 20;
 /// Requests of each library between two restarts.
 const REQUESTS: u64 = 100;
 
-/// The longest wait for them.
+/// The longest wait for these requests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A unit, the words of its socket unit, and the address that clients ask.
+/// A unit, the text of its socket unit, and the address for clients.
 const UNITS: [(&str, &str, &str); 2] = [
     (
         "holdall",
@@ -31,14 +31,14 @@ const UNITS: [(&str, &str, &str); 2] = [
     ("holdall-route", "ListenStream=127.0.0.1:5000\nListenStream=127.0.0.1:9151", "127.0.0.1:5000"),
 ];
 
-/// What the proxy's unit does not say by itself.
+/// The settings that the proxy's unit lacks.
 const ROUTE: &str = "[Service]
 ExecStart=
 ExecStart=/usr/bin/holdall route -f /etc/holdall/routes.json -p 5000 \
     --async-dir /var/lib/holdall/spool --metrics 127.0.0.1:9151
 ";
 
-/// A number on the page of metrics that takes `/proc/stat`.
+/// Checks a number on the metrics page that needs `/proc/stat`.
 const HOST: &str = "grep -a -m 1 -c '^process_start_time_seconds [1-9]'";
 
 /// Gives each unit its sockets, and restarts it under load.
@@ -73,7 +73,7 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
     let datagram = "exec 3<>/dev/udp/127.0.0.1/11211; \
         printf '\\0\\1\\0\\0\\0\\1\\0\\0version\\r\\n' >&3; timeout 10 head -c 16 <&3 | tail -c 8";
     expect("a datagram by systemd's socket", &container.run(datagram)?, "VERSION ")?;
-    // The server then asks for logins, which UDP does not have.
+    // The server then requires logins, which UDP does not have.
     container.run(
         "systemctl stop holdall.socket holdall \
          && sed -i /^ListenDatagram/d /etc/systemd/system/holdall.socket \
@@ -88,7 +88,7 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Restarts a unit while every library asks. The first failed request ends a library's program.
+/// Restarts a unit under the load of every library, whose program ends at the first failed request.
 fn under_load(container: &Container, unit: &str, address: &str) -> Result<(), Failure> {
     let (go, python) =
         (install::tools().join("go-client"), install::tools().join("venv/bin/python"));
@@ -119,10 +119,10 @@ fn under_load(container: &Container, unit: &str, address: &str) -> Result<(), Fa
 struct Library {
     name: &'static str,
     child: Child,
-    /// It asks until this is closed.
+    /// The program sends requests until this is closed.
     stdin: ChildStdin,
     requests: Arc<AtomicU64>,
-    /// Reads what it prints, and answers the last line.
+    /// Reads its output, and returns the last line.
     reader: thread::JoinHandle<String>,
 }
 
@@ -145,7 +145,7 @@ impl Library {
         let reader = thread::spawn(move || {
             let mut last = String::new();
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // Relaxed: a number that orders nothing else.
+                // Relaxed: a number that orders nothing.
                 counted.fetch_add(line.parse().unwrap_or(0), Ordering::Relaxed);
                 last = line;
             }
@@ -170,7 +170,7 @@ impl Library {
         Ok(())
     }
 
-    /// Ends it in order; it must have seen no failure.
+    /// Ends it cleanly. It must have seen no failure.
     fn end(mut self) -> Result<(), Failure> {
         drop(self.stdin);
         let last = self.reader.join().unwrap_or_default();

@@ -8,14 +8,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 
-/// What differs between the families of distributions: where zsh looks for completions.
+/// The families of distributions, which differ in zsh's folder of completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Debian,
     Rpm,
 }
 
-/// Files of the repository, and where each goes.
+/// Files of the repository and their places.
 const FILES: [(&str, &str); 9] = [
     ("packaging/systemd/holdall.service", "usr/lib/systemd/system/holdall.service"),
     ("packaging/systemd/holdall-route.service", "usr/lib/systemd/system/holdall-route.service"),
@@ -34,7 +34,7 @@ const FILES: [(&str, &str); 9] = [
 /// The settings of the server.
 const SETTINGS: (&str, &str) = ("packaging/etc/server.toml", "etc/holdall/server.toml");
 
-/// Their schema, which editors find by the first line of the settings.
+/// The schema of the settings, whose first line names it for editors.
 const SCHEMA: &str = "usr/share/doc/holdall/server.schema.json";
 
 /// Fills `root` with the files of a package.

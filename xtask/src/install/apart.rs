@@ -1,5 +1,5 @@
-//! `apt` with a configuration and a folder of its own: packages and sources of any Debian release
-//! are fetched without a change to the system.
+//! A separate `apt` with its own configuration and folder. It fetches packages and sources of any
+//! Debian release without changing the system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use crate::steps::{Steps, program};
 /// The signer of Debian's releases.
 const SIGNED_BY: &str = "signed-by=/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// An `apt` whose lists have been fetched.
+/// An `apt` with fetched lists.
 pub(super) struct Apt {
     configuration: PathBuf,
 }
 
 impl Apt {
-    /// With a folder below `home`, for these kinds and releases: `("deb", "unstable")`.
+    /// Uses a folder below `home`, for these kinds and releases: `("deb", "unstable")`.
     pub(super) fn new(
         steps: &mut Steps,
         home: &Path,
@@ -49,7 +49,7 @@ impl Apt {
         Ok(apt)
     }
 
-    /// `apt-get` with these words.
+    /// `apt-get` with these arguments.
     pub(super) fn get(&self, words: &[&str]) -> Command {
         let mut command = program("apt-get", words);
         command.env("APT_CONFIG", &self.configuration);
@@ -57,7 +57,7 @@ impl Apt {
     }
 }
 
-/// Fetches Debian's kustomize, which its present release has not, to `kustomize` below `tools`.
+/// Fetches Debian's kustomize, which the installed release lacks, to `kustomize` below `tools`.
 pub(super) fn kustomize(steps: &mut Steps, tools: &Path) -> Result<(), Failure> {
     let program_there = tools.join("kustomize");
     if program_there.exists() {

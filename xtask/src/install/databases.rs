@@ -1,5 +1,5 @@
-//! Databases that Debian's stable release does not have: jars at Maven Central carry them for
-//! Linux, for other projects' tests; and unstable has MySQL.
+//! Databases that Debian's stable release lacks. Jars at Maven Central contain them for Linux, for
+//! other projects' tests; unstable has MySQL.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -18,7 +18,7 @@ struct Jar {
     /// The path in the repository.
     path: &'static str,
     sha256: &'static str,
-    /// Moves what the jar holds to where it is wanted, and removes the rest.
+    /// Moves the contents of the jar to their places, and removes the rest.
     arrange: &'static str,
 }
 
@@ -31,7 +31,7 @@ const MYSQL: Jar = Jar {
     arrange: "tar xzf mysql-Linux-amd64.tar.gz && rm -r *.gz com",
 };
 
-/// Newer versions than Debian's: for `POSTGRES_HOME` and `MARIADB_HOME`.
+/// Versions newer than Debian's: for `POSTGRES_HOME` and `MARIADB_HOME`.
 const NEWER: [Jar; 2] = [
     Jar {
         name: "PostgreSQL 17.11",
@@ -49,12 +49,12 @@ const NEWER: [Jar; 2] = [
     },
 ];
 
-/// Puts MySQL below `tools`, if it is not there.
+/// Installs MySQL below `tools` if it is missing.
 pub(super) fn mysql(steps: &mut Steps, tools: &Path) -> Result<(), Failure> {
     install(steps, tools, &MYSQL)
 }
 
-/// Puts newer databases below the tools, where they are not there.
+/// Installs the missing newer databases below the tools.
 pub(crate) fn newer(steps: &mut Steps) -> Result<(), Failure> {
     NEWER.iter().try_for_each(|jar| install(steps, &super::tools(), jar))?;
     super::unstable::mysql(steps)
@@ -84,7 +84,7 @@ fn install(steps: &mut Steps, tools: &Path, jar: &Jar) -> Result<(), Failure> {
     mark(&done)
 }
 
-/// The repository that this machine uses instead of Maven Central, or that.
+/// This machine's mirror of Maven Central, or Maven Central.
 fn repository() -> String {
     let named = env::var("MAVEN_MIRROR_URL").ok().filter(|url| !url.is_empty());
     let mirror = named.or_else(|| {

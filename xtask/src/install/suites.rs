@@ -1,8 +1,8 @@
 //! The test suites of client libraries, as their registries ship them, below `target/e2e/suites`.
 //!
-//! Those of Python are in the source packages, php-memcached's is in Debian's, gomemcache's in its
-//! module, and node's comes with the Node clients. Each has a version and a digest here, in a lock,
-//! or in `go.sum`.
+//! Python's are in the source packages, php-memcached's in Debian's, gomemcache's in its module,
+//! and node's comes with the Node clients. Each has a version and a digest here, in a lock, or in
+//! `go.sum`.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ const PHP: &str = "php-memcached=3.3.0-3";
 const PHP_FILE: &str = "php-memcached_3.3.0.orig.tar.gz";
 const PHP_SHA256: &str = "2b85bf6699497170801fb4d06eb9c9a06bfc551cdead04101dd75c980be9eebf";
 
-/// Puts what is missing below `tools`; the Python environment is there.
+/// Installs the missing suites below `tools`, where the Python environment already exists.
 pub(super) fn install(steps: &mut Steps, tools: &Path) -> Result<(), Failure> {
     let home = tools.join("suites");
     fs::create_dir_all(&home).map_err(Failure::path(&home))?;
@@ -43,7 +43,7 @@ fn python(steps: &mut Steps, tools: &Path, home: &Path) -> Result<(), Failure> {
     mark(&done)
 }
 
-/// The suite from Debian's source, which runs in the program of PHP's own tests.
+/// The suite from Debian's source. PHP's own test program runs it.
 fn php(steps: &mut Steps, home: &Path) -> Result<(), Failure> {
     let done = home.join(PHP_SHA256);
     if done.exists() {

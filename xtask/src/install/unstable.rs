@@ -1,7 +1,7 @@
-//! Debian unstable's memcached and MySQL, which are newer than what tests install, below
-//! `target/e2e`.
+//! Debian unstable's memcached and MySQL, below `target/e2e`. They are newer than the installed
+//! ones.
 //!
-//! Each comes with the libraries that it was built for, so it runs beside an older Debian's.
+//! Each comes with the libraries that it was built for, so it runs on an older Debian.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::install::tools;
 use crate::steps::{Steps, program};
 
-/// Fetches the present memcached; `unstable/memcached` below the tools starts it.
+/// Fetches the current memcached; `unstable/memcached` below the tools starts it.
 pub(crate) fn memcached(steps: &mut Steps) -> Result<(), Failure> {
     let home = tools().join("unstable");
     fetch(steps, &home, "memcached")?;
@@ -20,7 +20,7 @@ pub(crate) fn memcached(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("unstable, version", program(&script, ["-V"]))
 }
 
-/// Fetches MySQL where it is missing; `mysql-9/bin/mysqld` below the tools starts it.
+/// Fetches MySQL if it is missing; `mysql-9/bin/mysqld` below the tools starts it.
 pub(super) fn mysql(steps: &mut Steps) -> Result<(), Failure> {
     let home = tools().join("mysql-9");
     let script = home.join("bin/mysqld");
@@ -35,11 +35,11 @@ pub(super) fn mysql(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("MySQL 9, version", program(&script, ["--no-defaults", "--version"]))
 }
 
-/// Unpacks a package, and all that it depends on, below `home/root`.
+/// Unpacks a package with all its dependencies below `home/root`.
 fn fetch(steps: &mut Steps, home: &Path, package: &str) -> Result<(), Failure> {
     fs::create_dir_all(home).map_err(Failure::path(home))?;
     let apt = Apt::new(steps, home, &[("deb", "unstable")])?;
-    // Nothing is installed as far as this apt knows, so all of it is fetched.
+    // This apt considers nothing installed, so it fetches everything.
     let words = ["install", "-q", "-y", "--download-only", "--no-install-recommends", package];
     steps.run("unstable, download", apt.get(&words))?;
     let each = "for file in apt/archives/*.deb; do dpkg-deb -x \"$file\" root; done\n\
@@ -49,8 +49,8 @@ fn fetch(steps: &mut Steps, home: &Path, package: &str) -> Result<(), Failure> {
     steps.run("unstable, unpack", unpack)
 }
 
-/// Writes a script that starts a program with the libraries of `root`, which is a path from the
-/// script's folder; `more` comes behind the script's own arguments.
+/// Writes a script that starts a program with the libraries of `root`, a path relative to the
+/// script's folder; `more` follows the script's own arguments.
 fn starter(
     steps: &mut Steps,
     script: &Path,

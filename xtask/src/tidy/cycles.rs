@@ -1,8 +1,8 @@
-//! Modules import each other in one direction only: no two modules beside each other, in a crate
-//! or in a folder of it, may reach each other through imports.
+//! Modules import each other in one direction only: no two sibling modules, in a crate or in a
+//! folder of it, may reach each other through imports.
 //!
-//! A module and the modules inside it are one whole, so what passes between them is no import.
-//! Names are followed through re-exports to the module that has them. Globs are not followed.
+//! A module and the modules inside it are a unit, so paths between them are not imports. Names are
+//! followed through re-exports to the module that defines them. Globs are not followed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,10 +10,10 @@ use super::imports;
 
 type Path = Vec<String>;
 
-/// The modules that one module imports, each with a place of the first import.
+/// The modules that one module imports, each with the place of an import.
 type Arrows = BTreeMap<String, BTreeMap<String, String>>;
 
-/// A crate's modules: each with its file and what that file names.
+/// A crate's modules, each with its file and the paths in that file.
 #[derive(Debug, Default)]
 struct Crate {
     files: BTreeMap<Path, (String, imports::Imports)>,
@@ -21,7 +21,7 @@ struct Crate {
     names: BTreeMap<Path, BTreeMap<String, Path>>,
 }
 
-/// A breach for each knot of modules, in sources of many crates.
+/// A breach for each cycle of modules, in sources of many crates.
 pub(super) fn knots(sources: &[(String, String)]) -> Vec<String> {
     let mut crates: BTreeMap<&str, Vec<(&str, &str, &str)>> = BTreeMap::new();
     for (name, text) in sources {
@@ -44,7 +44,7 @@ pub(super) fn knots(sources: &[(String, String)]) -> Vec<String> {
     breaches
 }
 
-/// The module that a file below `src` is.
+/// The module of a file below `src`.
 fn module_of(inside: &str) -> Path {
     let mut path: Path = inside.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     if path.last().is_some_and(|last| matches!(last.as_str(), "mod" | "lib" | "main")) {
@@ -86,7 +86,7 @@ impl Crate {
         arrows.values().flat_map(in_folder).collect()
     }
 
-    /// The module that has the item with this path, as far as it is known.
+    /// The module that defines the item with this path, as far as it is known.
     fn owner(&self, path: &[String], depth: usize) -> Path {
         const REEXPORTS_MAX: usize = 16;
         let mut module = Path::new();
@@ -114,7 +114,7 @@ fn child(module: &[String], name: &str) -> Path {
     path
 }
 
-/// The path from the crate's root of a path that is written inside this module.
+/// The path from the crate's root, for a path written inside this module.
 fn absolute(module: &[String], path: &[String]) -> Path {
     let mut from = module.to_vec();
     let mut rest = path;
@@ -131,7 +131,7 @@ fn absolute(module: &[String], path: &[String]) -> Path {
     from
 }
 
-/// The knots among modules that are beside each other.
+/// The cycles among sibling modules.
 fn in_folder(arrows: &Arrows) -> Vec<String> {
     let reached: BTreeMap<&String, BTreeSet<&String>> =
         arrows.keys().map(|from| (from, reachable(arrows, from))).collect();
@@ -152,7 +152,7 @@ fn in_folder(arrows: &Arrows) -> Vec<String> {
     breaches
 }
 
-/// All that a module imports, and what these import, and so on.
+/// The direct and indirect imports of a module.
 fn reachable<'a>(arrows: &'a Arrows, from: &String) -> BTreeSet<&'a String> {
     let mut found = BTreeSet::new();
     let mut work: Vec<&String> = arrows.get(from).into_iter().flat_map(BTreeMap::keys).collect();
@@ -164,7 +164,7 @@ fn reachable<'a>(arrows: &'a Arrows, from: &String) -> BTreeSet<&'a String> {
     found
 }
 
-/// The place of the first import of a shortest cycle through this module, and the whole cycle.
+/// The place of the first import in a shortest cycle through this module, and the whole cycle.
 fn shortest(arrows: &Arrows, from: &str) -> (String, String) {
     let mut work = VecDeque::from([(from, String::new(), from.to_owned())]);
     let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Rules of pages: the paths, links and decisions that they name exist.
+//! Rules for pages: the paths, links and decisions that they name exist.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ pub(super) const DECISIONS: &str = "docs/decisions/";
 /// The folder of the pages that compare with other programs, row by row.
 pub(super) const COMPATIBILITY: &str = "docs/compatibility/";
 
-/// What a path in backticks begins with.
+/// The prefixes of a path in backticks.
 const ROOTS: [&str; 9] =
     ["crates/", "e2e/", "docs/", "lab/", "xtask/", "fuzz/", "python/", ".ci/", "shared/"];
 
@@ -25,8 +25,8 @@ pub(super) fn paths_named(name: &str, text: &str, exists: impl Fn(&str) -> bool)
         .collect()
 }
 
-/// Functions that are named in their file ("`a`, `b` in `crates/c/tests/d.rs`") and are not there;
-/// `read` gives the text of a file. Files that do not exist are [`paths_named`]'s.
+/// Functions that a page attributes to a file ("`a`, `b` in `crates/c/tests/d.rs`") and that are
+/// missing there; `read` returns the text of a file. [`paths_named`] reports missing files.
 pub(super) fn functions_named<'a>(
     name: &str,
     text: &str,
@@ -46,7 +46,7 @@ pub(super) fn functions_named<'a>(
             }
             at -= 2;
             let function = parts.get(at).copied().unwrap_or_default();
-            // A list of files may follow one of functions.
+            // A list of files may follow a list of functions.
             if function.contains(['/', '.']) {
                 break;
             }
@@ -81,7 +81,7 @@ pub(super) fn rows_without_test(name: &str, text: &str) -> Vec<String> {
     breaches
 }
 
-/// Relative links whose file does not exist. Places in a page are [`places`]'.
+/// Relative links to missing files. [`places`] checks places in a page.
 pub(super) fn links(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     text.split("](")
         .skip(1)
@@ -93,7 +93,7 @@ pub(super) fn links(name: &str, text: &str, exists: impl Fn(&str) -> bool) -> Ve
         .collect()
 }
 
-/// Links to places of pages (`page.md#place`) that no heading has; `read` gives a page's text.
+/// Links to places in pages (`page.md#place`) that no heading has; `read` returns a page's text.
 pub(super) fn places<'a>(
     name: &str,
     text: &'a str,
@@ -111,7 +111,7 @@ pub(super) fn places<'a>(
         .collect()
 }
 
-/// The places of a page's headings, as GitHub and mdBook name them.
+/// The anchors of a page's headings, as GitHub and mdBook generate them.
 fn headings(page: &str) -> impl Iterator<Item = String> {
     let mut in_block = false;
     page.lines().filter_map(move |line| {
@@ -139,8 +139,8 @@ pub(crate) fn beside(name: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// The numbers of the decision records among `pages`, pairs of path and text. Adds a breach for a
-/// number that is missing or taken twice, a title without it, and a record that the index lacks.
+/// The numbers of the decision records among `pages`, which are pairs of path and text. Adds a
+/// breach for a missing or repeated number, a title without it, and a record missing in the index.
 pub(super) fn records(pages: &[(String, String)], breaches: &mut Vec<String>) -> BTreeSet<u32> {
     let index = format!("{DECISIONS}README.md");
     let listed = pages.iter().find(|(name, _)| *name == index).map_or("", |(_, text)| text);
@@ -258,7 +258,7 @@ mod tests {
         pages.push(page("docs/decisions/0004-c.md", "# 4. C\n"));
         pages.push(page("docs/decisions/notes.md", "# Notes\n"));
         records(&pages, &mut breaches);
-        // Taken twice, its title, not listed; not listed; no number; no 2 and no 3.
+        // Repeated, its title, not listed; not listed; no number; no 2 and no 3.
         assert_eq!(breaches.len(), 7, "{breaches:?}");
     }
 

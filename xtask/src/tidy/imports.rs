@@ -1,25 +1,25 @@
-//! The paths that a Rust file names: its imports, and those of its code that begin with `crate`,
-//! `self` or `super`. Code that only tests see is left out.
+//! The paths in a Rust file: its imports, and paths in its code that start with `crate`, `self` or
+//! `super`. Excludes code only for tests.
 
 use super::lexer;
 
-/// A path that a file names, as it is written.
+/// A path as it is written in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) path: Vec<String>,
-    /// The name that an import gives to it; `*` for all that is in it. `None` outside of imports.
+    /// The name that an import gives to it; `*` for a glob. `None` outside imports.
     pub(super) alias: Option<String>,
-    /// The modules inside the file around it.
+    /// The modules in the file that contain it.
     pub(super) inside: Vec<String>,
-    /// From 1.
+    /// Counted from 1.
     pub(super) line: usize,
 }
 
-/// What the module graph needs of one file.
+/// The contribution of one file to the module graph.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Imports {
     pub(super) named: Vec<Named>,
-    /// Modules that only tests have: `#[cfg(test)] mod name;`.
+    /// Modules only for tests: `#[cfg(test)] mod name;`.
     pub(super) tests: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ fn text_at<'a>(tokens: &[Token<'a>], at: usize) -> &'a str {
     tokens.get(at).map_or("", |(text, _)| text)
 }
 
-/// `#[cfg(test)]` and `#[cfg(all(test, ..))]`.
+/// True for `#[cfg(test)]` and `#[cfg(all(test, ..))]`.
 fn is_test_attribute(tokens: &[Token<'_>]) -> bool {
     let begins = |wanted: &[&str]| {
         wanted.iter().enumerate().all(|(at, wanted)| text_at(tokens, at) == *wanted)
@@ -100,18 +100,18 @@ fn is_test_attribute(tokens: &[Token<'_>]) -> bool {
     begins(&["#", "[", "cfg", "(", "test"]) || begins(&["#", "[", "cfg", "(", "all", "(", "test"])
 }
 
-/// What items begin with whose commas do not end them.
+/// The first words of items that do not end at a comma.
 const ITEMS: [&str; 9] =
     ["const", "enum", "fn", "impl", "let", "static", "struct", "trait", "type"];
 
-/// The number of tokens of the item, field or variant that begins here with an attribute.
+/// The number of tokens of the item, field or variant that starts here with an attribute.
 fn item(tokens: &[Token<'_>]) -> usize {
     let (mut depth, mut is_import, mut is_item) = (0_usize, false, false);
     for (at, (text, _)) in tokens.iter().enumerate() {
         match *text {
             "(" | "[" | "{" => depth += 1,
             ")" | "]" | "}" => {
-                // A closing bracket of what is around the item, as behind a struct's last field.
+                // A closing bracket around the item, as after a struct's last field.
                 let Some(less) = depth.checked_sub(1) else { return at };
                 depth = less;
                 if depth == 0 && *text == "}" && !is_import {
@@ -132,8 +132,8 @@ fn module_declared<'a>(item: &[Token<'a>]) -> Option<&'a str> {
     Some(name)
 }
 
-/// Whether a path from the crate, this module or the one around it begins here. One in `pub(in ..)`
-/// names who may see an item.
+/// Whether a path from the crate, this module or its parent starts here. A path in `pub(in ..)` is
+/// only a visibility.
 fn begins_path(tokens: &[Token<'_>], at: usize) -> bool {
     let before = at.checked_sub(1).map_or("", |at| tokens[at].0);
     matches!(tokens[at].0, "crate" | "self" | "super")
@@ -141,7 +141,7 @@ fn begins_path(tokens: &[Token<'_>], at: usize) -> bool {
         && !matches!(before, "in" | "::")
 }
 
-/// The words that `::` joins. Ends behind the last one; a `::` may follow.
+/// The words joined by `::`. Ends after the last one; a `::` may follow.
 fn segments(tokens: &[Token<'_>], at: &mut usize) -> Vec<String> {
     let is_word = |text: &str| text.starts_with(|sign: char| sign.is_alphabetic() || sign == '_');
     let mut path = Vec::new();
@@ -156,7 +156,7 @@ fn segments(tokens: &[Token<'_>], at: &mut usize) -> Vec<String> {
     path
 }
 
-/// One tree of an import: a path, and what its braces hold.
+/// One tree of an import: a path, and the contents of its braces.
 fn import(
     tokens: &[Token<'_>],
     at: &mut usize,
@@ -198,7 +198,7 @@ fn import(
         alias
     };
     if path.is_empty() {
-        // Not an import after all: a bound such as `use<'a>`.
+        // Not an import: a bound such as `use<'a>`.
         return;
     }
     if !is_external {
@@ -210,7 +210,7 @@ fn import(
 mod tests {
     use super::*;
 
-    /// Paths with the lines and the names that imports give them.
+    /// Paths with their lines and the names from imports.
     fn paths(text: &str) -> Vec<(String, usize, Option<String>)> {
         read(text).named.into_iter().map(|n| (n.path.join("::"), n.line, n.alias)).collect()
     }

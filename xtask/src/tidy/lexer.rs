@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub(super) text: &'a str,
-    /// From 1.
+    /// Counted from 1.
     pub(super) line: usize,
     /// False in comments, strings and pages.
     pub(super) is_code: bool,
@@ -19,7 +19,7 @@ pub(super) fn page_words(text: &str) -> Vec<Token<'_>> {
     words
 }
 
-/// The words of a Rust file. Escaped signs of strings are no words.
+/// The words of a Rust file. Escape sequences in strings are not words.
 pub(super) fn source_words(text: &str) -> Vec<Token<'_>> {
     let mut words = Vec::new();
     let (mut rest, mut line) = (text, 1);
@@ -34,7 +34,7 @@ pub(super) fn source_words(text: &str) -> Vec<Token<'_>> {
     words
 }
 
-/// The text with blanks in place of comments, strings and characters. Lines keep their places.
+/// The text with blanks instead of comments, strings and characters. Lines keep their places.
 pub(super) fn code(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -69,7 +69,7 @@ fn piece(text: &str) -> (&str, bool) {
         return (upto(string_end(text)), false);
     }
     if let Some(inside) = text.strip_prefix('\'') {
-        // A character, or the mark of a lifetime.
+        // A character, or the start of a lifetime.
         let mut signs = inside.char_indices();
         let first = signs.next().map_or(' ', |(_, sign)| sign);
         let second = signs.next();
@@ -82,7 +82,7 @@ fn piece(text: &str) -> (&str, bool) {
         }
         return ("'", true);
     }
-    // A whole word at a time, so that the `r` of a name begins no raw string.
+    // A whole word at a time, so that the `r` of a name starts no raw string.
     let is_word = |sign: char| sign.is_alphanumeric() || sign == '_';
     let end = if text.starts_with(is_word) {
         text.find(|sign| !is_word(sign))
@@ -92,14 +92,14 @@ fn piece(text: &str) -> (&str, bool) {
     (upto(end), true)
 }
 
-/// The number of `#` of a raw string that begins here.
+/// The number of `#` of a raw string that starts here.
 fn raw_string(text: &str) -> Option<usize> {
     let inside = text.strip_prefix('r')?;
     let hashes = inside.len() - inside.trim_start_matches('#').len();
     inside[hashes..].starts_with('"').then_some(hashes)
 }
 
-/// Behind the closing quote of the string that begins here.
+/// The place after the closing quote of the string that starts here.
 fn string_end(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     for (at, sign) in text.char_indices().skip(1) {
@@ -116,7 +116,7 @@ fn string_end(text: &str) -> Option<usize> {
 fn push<'a>(words: &mut Vec<Token<'a>>, part: &'a str, line: usize, is_code: bool) {
     let mut start = 0;
     for word in part.split(|sign: char| !sign.is_alphanumeric() && sign != '_') {
-        // The letter behind a backslash belongs to the escape, as in `\n`.
+        // The letter after a backslash belongs to the escape, as in `\n`.
         let is_escape = !is_code && part[..start].ends_with('\\');
         start += word.len() + part[start + word.len()..].chars().next().map_or(0, char::len_utf8);
         let skipped = word.chars().next().map_or(0, char::len_utf8);

@@ -1,13 +1,13 @@
-//! Exemptions: the parts of the tree that a rule does not bind yet.
+//! Exemptions: the parts of the tree that a rule does not cover yet.
 //!
-//! The breaches of an exempt part are counted and printed. Take a part from its list when its count
-//! is 0.
+//! The breaches of an exempt part are counted and printed. Remove a part from its list when its
+//! count is 0.
 
-/// A rule that has a list of exemptions.
+/// A rule with a list of exemptions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
     pub(super) name: &'static str,
-    /// What the paths of exempt files begin with.
+    /// The prefixes of the paths of exempt files.
     not_yet: &'static [&'static str],
 }
 
@@ -23,8 +23,8 @@ pub(super) const ORDERINGS: Rule = Rule { name: "orderings", not_yet: &[] };
 
 pub(super) const TYPES: Rule = Rule { name: "large types", not_yet: &[] };
 
-/// The breaches of files that are not exempt, and what to print of the others. A breach begins with
-/// the path of its file. No path that begins with one of `strict` is exempt.
+/// The breaches of files that are not exempt, and a note on the others. A breach starts with the
+/// path of its file. No path that starts with one of `strict` is exempt.
 pub(super) fn sift(
     rule: Rule,
     mut breaches: Vec<String>,

@@ -1,21 +1,21 @@
-//! Orderings of atomics say why they hold: a file that uses `Relaxed` says once why that is
-//! enough, and each stronger ordering has a comment beside it that names its partner.
+//! Reasons for orderings of atomics: a file that uses `Relaxed` explains once why that is enough,
+//! and each stronger ordering has a comment next to it that names its partner.
 //!
-//! What a program can see of that: the word `Relaxed` in a comment of the file, and within a few
-//! lines above a stronger ordering a comment with the ordering's name or with a form of the verb
-//! "to pair". Tests are not bound.
+//! A program can only check that a comment of the file contains the word `Relaxed`, and that within
+//! a few lines above a stronger ordering a comment contains the ordering's name or a form of the
+//! verb "to pair". Tests are excluded.
 
 use super::lexer::{Token, source_words};
 
-/// Lines above a strong ordering in which its comment may end.
+/// Maximum distance in lines from a strong ordering up to the end of its comment.
 const LINES_ABOVE_MAX: usize = 8;
 
 const STRONG: [&str; 4] = ["AcqRel", "Acquire", "Release", "SeqCst"];
 
-/// Words of comments that name a partner.
+/// Words that name a partner in comments.
 const PAIRS: [&str; 5] = ["pair", "paired", "pairs", "partner", "partners"];
 
-/// Orderings of a source file without their reasons.
+/// Orderings in a source file without their reasons.
 pub(super) fn source(name: &str, text: &str) -> Vec<String> {
     if !name.contains("/src/") || is_test(name) {
         return Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn source(name: &str, text: &str) -> Vec<String> {
     breaches
 }
 
-/// Words before the tests that are orderings in use: behind `Ordering`, or imported by themselves.
+/// Orderings in use before the tests: words after `Ordering`, or imported ones.
 fn uses<'a>(text: &str, words: &[Token<'a>]) -> Vec<Token<'a>> {
     let end = text.lines().position(|line| line == "#[cfg(test)]").unwrap_or(usize::MAX);
     let imports: Vec<&str> =
@@ -68,7 +68,7 @@ fn uses<'a>(text: &str, words: &[Token<'a>]) -> Vec<Token<'a>> {
         .collect()
 }
 
-/// Whether a file holds tests alone, by its name.
+/// Whether a file contains only tests, by its name.
 fn is_test(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or_default();
     name.contains("/tests/")

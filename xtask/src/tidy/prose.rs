@@ -1,10 +1,10 @@
-//! Rules of prose: the width of comments and pages, and the first word of headers and of the
+//! Rules for prose: the width of comments and pages, and the first word of headers and of the
 //! comments of public items.
 
-/// Columns that a line with a comment may have.
+/// Maximum number of columns of a line with a comment.
 const COLUMNS_MAX: usize = 100;
 
-/// Words with which no header begins, nor the comment of a public item: the subject comes first.
+/// Words with which no header starts, nor the comment of a public item: the subject comes first.
 const QUESTIONS: [&str; 10] =
     ["How", "What", "When", "Where", "Whether", "Which", "Who", "Whom", "Whose", "Why"];
 
@@ -34,7 +34,7 @@ pub(super) fn page_columns(name: &str, text: &str) -> Vec<String> {
     breaches
 }
 
-/// A `//!` header and comments of public items that begin with a question word.
+/// A `//!` header and comments of public items that start with a question word.
 pub(super) fn questions(name: &str, text: &str) -> Vec<String> {
     let mut breaches = Vec::new();
     if let Some(word) = text.lines().next().and_then(|line| question(line, "//!")) {
@@ -53,7 +53,7 @@ pub(super) fn questions(name: &str, text: &str) -> Vec<String> {
                 ));
             }
         }
-        // All that an enum or a trait holds is as public as itself.
+        // The contents of an enum or a trait are as public as itself.
         let (code, indent) = (line.trim_start(), line.len() - line.trim_start().len());
         let opens = code.starts_with("pub enum ") || code.starts_with("pub trait ");
         if open.is_none() && opens && code.ends_with('{') {
@@ -65,14 +65,14 @@ pub(super) fn questions(name: &str, text: &str) -> Vec<String> {
     breaches
 }
 
-/// The question word that a comment's line begins with.
+/// The question word at the start of a comment's line.
 fn question<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     let first = line.trim_start().strip_prefix(mark)?.split_whitespace().next()?;
     let word = first.trim_matches(|sign: char| !sign.is_alphanumeric());
     QUESTIONS.contains(&word).then_some(word)
 }
 
-/// The first line of the item that the comment at the beginning of `lines` belongs to.
+/// The first line of the item to which the comment at the start of `lines` belongs.
 fn item<'a>(lines: &[&'a str]) -> &'a str {
     let mut open = 0;
     for line in lines.iter().map(|line| line.trim_start()) {

@@ -1,8 +1,8 @@
-//! The rules themselves, each a function from text to breaches.
+//! The rules, each a function from text to breaches.
 
 const LINES_MAX: usize = 900;
 
-/// What the names of packages begin with; folders, and the names in code, do without it.
+/// The prefix of the names of packages; folders and names in code omit it.
 const PACKAGE_PREFIX: &str = "holdall-";
 
 /// Rules of one source file: header, length, unsafe.
@@ -31,7 +31,7 @@ pub(super) fn source(name: &str, text: &str, map: &str) -> Vec<String> {
     breaches
 }
 
-/// The section of ARCHITECTURE.md whose heading speaks of unsafe.
+/// The section of ARCHITECTURE.md whose heading contains "unsafe".
 fn unsafe_list(map: &str) -> String {
     let mut inside = false;
     let mut list = String::new();
@@ -46,7 +46,7 @@ fn unsafe_list(map: &str) -> String {
     list
 }
 
-/// What a manifest of `crates/` says of its package: the name, and whether it is published.
+/// A manifest of `crates/`: the name of its package, and whether it is published.
 pub(super) fn package(name: &str, text: &str) -> Vec<String> {
     let Some(folder) =
         name.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml"))
@@ -77,7 +77,7 @@ pub(super) fn package(name: &str, text: &str) -> Vec<String> {
     breaches
 }
 
-/// The direction of dependencies, from one manifest.
+/// The direction of dependencies, in one manifest.
 pub(super) fn dependencies(name: &str, text: &str, may_use: &[(&str, &[&str])]) -> Vec<String> {
     let value = |line: &str| {
         line.split_once('=').map(|(_, value)| value.trim().trim_matches('"').to_owned())
@@ -95,7 +95,7 @@ pub(super) fn dependencies(name: &str, text: &str, may_use: &[(&str, &[&str])]) 
         if line.starts_with('[') {
             section = line.trim_matches(['[', ']']);
         }
-        // Tests may use what they need: testkit, and the crates around theirs.
+        // Dev-dependencies are free: tests need testkit, and the crates around theirs.
         let counts = section.ends_with("dependencies") && !section.contains("dev-");
         let used = line.split(['=', '.', ' ']).next().unwrap_or_default();
         let ours = may_use.iter().any(|(known, _)| *known == used);

@@ -1,13 +1,13 @@
-//! Rules of the tree as a whole: which kinds of files are tracked, and the licence.
+//! Rules for the whole tree: the kinds of tracked files, and the licence.
 
-/// Endings of file names that may be tracked.
+/// Extensions that tracked files may have.
 const ENDINGS: [&str; 30] = [
     "conf", "css", "go", "html", "java", "js", "json", "jsonl", "lock", "lua", "md", "mjs", "mod",
     "php", "png", "py", "pyi", "rb", "rs", "service", "spec", "sql", "sum", "svg", "toml", "ts",
     "txt", "typed", "yaml", "yml",
 ];
 
-/// Files without an ending that may be tracked.
+/// Tracked files that may have no extension.
 const NAMES: [&str; 8] = [
     ".ci/run",
     ".gitignore",
@@ -19,10 +19,10 @@ const NAMES: [&str; 8] = [
     "packaging/debian/prerm",
 ];
 
-/// The folders whose files are inputs of fuzz targets and tests, and named for what they show.
+/// The folders of inputs for fuzz targets and tests, which are named for their purpose.
 const INPUTS: [&str; 2] = ["fuzz/seeds/", "crates/invalidator/tests/data/"];
 
-/// Tracked files of a kind that the repository does not have: dumps, editors' and the system's.
+/// Tracked files of an unknown kind: dumps, files of editors and of the system.
 pub(super) fn endings<'a>(tracked: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let is_known = |path: &str| {
         let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
@@ -38,7 +38,7 @@ pub(super) fn endings<'a>(tracked: impl IntoIterator<Item = &'a str>) -> Vec<Str
         .collect()
 }
 
-/// The licence that every manifest names must be in the tree; `text` is the file `LICENSE`.
+/// The licence that every manifest names must exist; `text` is the file `LICENSE`.
 pub(super) fn licence(text: Option<&str>) -> Option<String> {
     let Some(text) = text else { return Some("LICENSE: missing".to_owned()) };
     let is_whole = text.contains("Version 2.0, January 2004")

@@ -1,27 +1,27 @@
-//! Types that a reader can survey: one whose methods are many, or lie in many files, says why in
-//! the header of its own file, by a sentence with its name and the word "methods".
+//! Types that a reader can survey: a type with many methods, or with methods in many files, has the
+//! reason in the header of its own file, in a sentence with its name and the word "methods".
 //!
-//! Methods of traits do not count. A type is known by its name and the crate; where a crate has
-//! several of one name, methods belong to the one whose file is nearest.
+//! Methods of traits do not count. The name and the crate identify a type. If a crate has several
+//! types of one name, methods belong to the one in the nearest file.
 
 use std::collections::BTreeMap;
 
 use super::lexer;
 
-/// Methods and files that need no reason.
+/// The numbers of methods and files that need no reason.
 const METHODS_MAX: usize = 40;
 const FILES_MAX: usize = 3;
 
-/// What a crate says of its types.
+/// The types of a crate.
 #[derive(Debug, Default)]
 struct Types<'a> {
     /// Files that define a type of this name.
     defined: BTreeMap<String, Vec<&'a str>>,
-    /// Type, file, and number of methods, of each block of methods.
+    /// Type, file and number of methods of each block of methods.
     blocks: Vec<(String, &'a str, usize)>,
 }
 
-/// Types of all sources that are too large, or scattered, without a reason.
+/// Types in all sources that are too large or scattered, without a reason.
 pub(super) fn large(sources: &[(String, String)]) -> Vec<String> {
     let mut crates: BTreeMap<&str, Types<'_>> = BTreeMap::new();
     for (name, text) in sources.iter().filter(|(name, _)| !name.contains("tests")) {
@@ -55,7 +55,7 @@ pub(super) fn large(sources: &[(String, String)]) -> Vec<String> {
 }
 
 impl<'a> Types<'a> {
-    /// The file of the type that a block in `file` is of: the one with the longest common path.
+    /// The file of the type of a block in `file`: the one with the longest common path.
     fn home(&self, name: &str, file: &str) -> Option<&'a str> {
         let common =
             |home: &&&str| home.bytes().zip(file.bytes()).take_while(|(a, b)| a == b).count();
@@ -63,7 +63,7 @@ impl<'a> Types<'a> {
     }
 }
 
-/// Adds the types and blocks of one file, but for those of its tests.
+/// Adds the types and blocks of one file, except its tests.
 fn read<'a>(name: &'a str, text: &str, types: &mut Types<'a>) {
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code = lexer::code(text);
@@ -90,7 +90,7 @@ fn read<'a>(name: &'a str, text: &str, types: &mut Types<'a>) {
     }
 }
 
-/// The type that a line at the outermost level defines.
+/// The type that a top-level line defines.
 fn defined(line: &str) -> Option<&str> {
     let public = line.strip_prefix("pub(crate) ").or_else(|| line.strip_prefix("pub(super) "));
     let line = public.or_else(|| line.strip_prefix("pub ")).unwrap_or(line);
@@ -98,7 +98,7 @@ fn defined(line: &str) -> Option<&str> {
     rest.split(|sign: char| !sign.is_alphanumeric() && sign != '_').next()
 }
 
-/// The type of a block of methods; `None` for that of a trait.
+/// The type of a block of methods; `None` for a trait's block.
 fn of_block(head: &str) -> Option<String> {
     let mut rest = head.strip_prefix("impl")?;
     if rest.starts_with('<') {

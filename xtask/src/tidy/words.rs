@@ -1,32 +1,32 @@
-//! Banned words: what the glossary's table refuses in code and pages.
+//! Banned words: the words that the glossary's table refuses in code and pages.
 
 use super::lexer::{Token, page_words, source_words};
 
-/// The heading in `docs/glossary.md` below which the table is.
+/// The heading above the table in `docs/glossary.md`.
 const HEADING: &str = "## Banned words";
 
-/// Where a word is refused.
+/// The places in which a word is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
-    /// Code, comments, strings, pages, names of files.
+    /// Code, comments, strings, pages, file names.
     Everywhere,
-    /// Identifiers and names of files.
+    /// Identifiers and file names.
     Names,
-    /// The whole name of a file or folder, without its ending.
+    /// The whole name of a file or folder, without its extension.
     Files,
 }
 
 /// A row of the table.
 #[derive(Debug)]
 pub(super) struct Banned {
-    /// One word, or several as they follow each other. With a capital letter it is compared in that
-    /// spelling; a `0` stands for any digit.
+    /// One word, or several in sequence. With a capital letter it is compared in that spelling; a
+    /// `0` stands for any digit.
     words: Vec<String>,
     scope: Scope,
     say: String,
 }
 
-/// The table of the glossary. Adds a breach for a row that cannot be read, and for a missing table.
+/// The table of the glossary. Adds a breach for an invalid row and for a missing table.
 pub(super) fn banned(glossary: &str, breaches: &mut Vec<String>) -> Vec<Banned> {
     let table = glossary.split_once(HEADING).map_or("", |(_, table)| table);
     let mut found = Vec::new();
