@@ -1,4 +1,4 @@
-//! The engine against a plain map: bytes choose the commands, every answer is compared.
+//! The engine compared with a plain map: bytes choose the commands, and every reply is compared.
 #![no_main]
 #![allow(clippy::unwrap_used, reason = "a target stops where it fails")]
 
@@ -8,14 +8,14 @@ mod model;
 use model::{Random, World};
 use store::Config;
 
-/// Commands of one input: appended values stay below the largest item.
+/// Commands per input, few enough that appended values stay below the largest item.
 const COMMANDS: usize = 100;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let config = Config {
         memory_bytes: 64 << 20,
         item_bytes_max: 8 << 20,
-        // Few classes, since a store is made for each input.
+        // Few classes, because each input creates a store.
         growth_factor: 2.0,
         stripes: 16,
         threads_max: 2,

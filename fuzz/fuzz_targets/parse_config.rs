@@ -1,5 +1,5 @@
 //! Router configurations in both languages: a tree or findings, and never long work. The first byte
-//! chooses the language; what follows a zero byte is a file that can be imported as `x`.
+//! chooses the language. The bytes after a zero byte are a file that can be imported as `x`.
 #![no_main]
 
 use routeconf::{MemorySources, Params, load};

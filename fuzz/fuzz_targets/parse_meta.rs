@@ -1,4 +1,4 @@
-//! The words of each meta command: no panic, one line a reply, the same however cut.
+//! The words of each meta command: no panic, one line per reply, the same for any cut.
 #![no_main]
 
 #[path = "../../crates/proto/tests/common/mod.rs"]

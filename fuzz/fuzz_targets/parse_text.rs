@@ -1,4 +1,4 @@
-//! A text connection: any bytes, and any cut of them, give the same requests.
+//! A text connection: any bytes give the same requests, however they are cut.
 #![no_main]
 
 #[path = "../../crates/proto/tests/common/mod.rs"]

@@ -1,5 +1,5 @@
-//! Requests of any kind through a proxy's worker to memcached: it executes them, and nothing that
-//! stands in them.
+//! Requests of any kind through a proxy's worker to memcached, which executes them and nothing
+//! contained in them.
 #![no_main]
 
 #[path = "../../crates/routes/tests/common/mod.rs"]

@@ -1,9 +1,9 @@
-//! Memory files with changed bytes, as a clean end and as a crash left them: a store opens over
-//! them or says why not, and works afterwards, whatever is in them. After a clean end nothing that
-//! was changed is believed, so no value is wrong.
+//! Memory files with changed bytes, after a clean end and after a crash: a store opens them or
+//! reports the reason why not, and works afterwards, whatever they contain. After a clean end it
+//! trusts no changed byte, so no value is wrong.
 //!
 //! An input is a byte that chooses the file (and whether it is cut), then changes of five bytes
-//! each: a page that is not all zero, a place in it, and what is flipped there.
+//! each: a page that is not all zero, a place in it, and the bits to flip there.
 #![no_main]
 #![allow(clippy::unwrap_used, reason = "a target stops where it fails")]
 
@@ -31,14 +31,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     };
     let (store, opened) = Store::open(&config(), file, TimeNote::default()).unwrap();
     assert!(is_changed || !matches!(opened, Opened::Cold(_)), "nothing was changed: {opened:?}");
-    // What is damaged after a crash cannot be told; it must only do no harm. A store that begins
-    // anew is like any other.
+    // Damage after a crash is not detectable; it must only do no harm. A store that starts empty is
+    // like any other.
     let turns = if matches!(opened, Opened::Cold(_)) { 1 } else { 12 };
     use_it(&store, turns, is_clean || !is_changed);
 });
 
-/// Reads everything, and goes on as a server would: what is stored from now on is right in any
-/// case.
+/// Reads everything and continues like a server: values stored from now on are always right.
 fn use_it(store: &Arc<Store>, turns: u32, is_believed: bool) {
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(store).unwrap();
@@ -61,10 +60,10 @@ fn use_it(store: &Arc<Store>, turns: u32, is_believed: bool) {
     }
 }
 
-/// A file as its owner left it.
+/// The content of a file after its store has ended.
 struct Image {
     len: u64,
-    /// Where the pages are that are not all zero.
+    /// The offsets of the pages that are not all zero.
     places: Vec<u64>,
     /// These pages, one after the other.
     bytes: Vec<u8>,
@@ -86,8 +85,8 @@ impl Image {
         Self { len, places, bytes: all }
     }
 
-    /// Writes the file with these changes; answers how many there are, and whether the file differs
-    /// from the image.
+    /// Writes the file with these changes. Returns their number, and whether the file differs from
+    /// the image.
     fn write(&self, changes: &[u8], is_cut: bool) -> (usize, bool) {
         let _ = fs::remove_file(path());
         let mut options = OpenOptions::new();
@@ -99,14 +98,14 @@ impl Image {
             let [page, page_high, at, at_high, flip] = *change else { continue };
             let page = usize::from(u16::from_le_bytes([page, page_high])) % self.places.len();
             let at = usize::from(u16::from_le_bytes([at, at_high])) % PAGE;
-            // The last page may be a short one.
+            // The last page may be short.
             let at = (page * PAGE + at) % bytes.len();
             bytes[at] ^= flip;
             count += 1;
         }
         let mut is_changed = bytes != self.bytes;
         let mut left = &bytes[..];
-        // Pages that follow each other in the file are one write.
+        // Adjacent pages of the file are one write.
         for run in self.places.chunk_by(|&one, &next| one + PAGE as u64 == next) {
             let (now, later) = left.split_at(left.len().min(run.len() * PAGE));
             file.write_all_at(now, run[0]).unwrap();
@@ -120,7 +119,7 @@ impl Image {
     }
 }
 
-/// As a crash and as a clean end left it.
+/// The images after a crash and after a clean end.
 fn images() -> &'static [Image; 2] {
     static IMAGES: OnceLock<[Image; 2]> = OnceLock::new();
     IMAGES.get_or_init(|| {
@@ -160,7 +159,7 @@ fn name(key: u32) -> Vec<u8> {
     format!("key-{key}").into_bytes()
 }
 
-/// Some in one chunk, some in pieces; some with nothing in them.
+/// Some values in one chunk, some in pieces, and some empty.
 fn content(key: u32) -> Vec<u8> {
     let len = if key % 20 == 0 { 20_000 + 100 * key } else { key % 7 * 90 };
     (0..len).map(|at| (at ^ key).to_le_bytes()[0]).collect()

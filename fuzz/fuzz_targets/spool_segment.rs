@@ -1,10 +1,10 @@
-//! Segments of a spool with changed bytes: it opens, gives records in order, and works afterwards,
-//! whatever is in them.
+//! Segments of a spool with changed bytes: the spool opens, returns records in order, and works
+//! afterwards, whatever they contain.
 //!
-//! An input is a byte that chooses what happens to the files of a spool, and what it happens with:
-//! their whole content, bytes that are flipped (file, place in two bytes, mask), or bytes that are
-//! put in somewhere. With its highest bit all checksums are made right afterwards: each run has
-//! salts of its own, so a stored input with right checksums would have wrong ones in the next run.
+//! An input is a byte that chooses a change to the files of a spool, then its data: their whole
+//! content, bytes to flip (file, place in two bytes, mask), or bytes to insert. With the highest
+//! bit of that byte all checksums are corrected afterwards: each run has its own salts, so a stored
+//! input with correct checksums would have wrong ones in the next run.
 #![no_main]
 #![allow(clippy::unwrap_used, reason = "a target stops where it fails")]
 
@@ -18,7 +18,7 @@ use std::time::Instant;
 use spool::{Fsync, Settings, Spool};
 
 const RECORDS: usize = 40;
-/// Those of them that were read, so that there is a position.
+/// The number of records that were read, so that there is a position.
 const READ: usize = 3;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -53,7 +53,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(bodies.ends_with(&wanted), "what was kept afterwards is lost");
 });
 
-/// Changes the files; whether anything is other than it was.
+/// Changes the files. Returns whether any byte differs.
 fn change(files: &mut [(String, Vec<u8>)], choice: u8, rest: &[u8]) -> bool {
     let count = files.len();
     let (name, file) = &mut files[usize::from(choice / 4 % 32) % count];
@@ -80,7 +80,7 @@ fn change(files: &mut [(String, Vec<u8>)], choice: u8, rest: &[u8]) -> bool {
     *file != was
 }
 
-/// Makes the checksums right of all that looks like a record, or of the position.
+/// Corrects the checksums of everything that looks like a record, or of the position.
 fn repair(name: &str, file: &mut [u8]) {
     let Some((_, rest)) = name.split_once('-') else {
         if let Some((number, sum)) = file.split_first_chunk_mut::<8>()
@@ -103,7 +103,7 @@ fn repair(name: &str, file: &mut [u8]) {
     }
 }
 
-/// A program that looks at this one's open files may hold the lock for a moment longer.
+/// Another program that inspects this one's open files may hold the lock a moment longer.
 fn open(folder: &Path) -> Spool {
     loop {
         match Spool::open(folder, settings()) {
@@ -117,7 +117,7 @@ fn settings() -> Settings {
     Settings { segment_bytes: 400, fsync: Fsync::Never, ..Settings::default() }
 }
 
-/// Everything of `d` that is pending, in order: numbers and bodies.
+/// All pending records of `d`, in order: numbers and bodies.
 fn records(spool: &mut Spool) -> Vec<(u64, Vec<u8>)> {
     let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
     loop {
@@ -128,7 +128,7 @@ fn records(spool: &mut Spool) -> Vec<(u64, Vec<u8>)> {
     }
 }
 
-/// The files of a spool of which some records were read.
+/// The files of a spool after some records were read.
 fn files() -> &'static [(String, Vec<u8>)] {
     static FILES: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
     FILES.get_or_init(|| {
@@ -156,7 +156,7 @@ fn files() -> &'static [(String, Vec<u8>)] {
     })
 }
 
-/// In memory, where there is such a place.
+/// A folder in memory, if available.
 fn folder(name: &str) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let root = if memory.is_dir() { memory.to_path_buf() } else { std::env::temp_dir() };

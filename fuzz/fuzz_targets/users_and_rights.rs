@@ -1,4 +1,4 @@
-//! Files of users and rights, and a login: who is let in, or the line that is wrong.
+//! Files of users and rights, and a login: the admitted user, or the faulty line.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| access::fuzzing::check(bytes));
