@@ -1,8 +1,8 @@
-//! Servers that lie, are silent, slow, reset or come and go, behind the proxy: only their own keys
-//! suffer, and nobody is ever given what is another's.
+//! Faulty, silent, slow, resetting and flapping servers behind the proxy: only their own keys are
+//! affected, and no client ever receives another client's data.
 //!
-//! `OPS` is the number of questions of each test. The longest waits are printed, not judged: they
-//! depend upon the machine.
+//! `OPS` is the number of requests of each test. The longest waits are printed, not judged: they
+//! depend on the machine.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::env;
@@ -16,18 +16,18 @@ use testkit::faulty_server::value_of;
 use testkit::rng::seed_from_env;
 use testkit::{Fault, FaultProxy, FaultyServer, Mode, Rng, Router, Wire};
 
-/// What a server has for an answer.
+/// The time a server has for a reply.
 const TIMEOUT: Duration = Duration::from_millis(400);
 
-/// Keys that begin with `bad` go to the server that is bad.
+/// Keys that start with `bad` go to the bad server.
 const ROUTE: &str = r#"{"type": "PrefixSelectorRoute", "policies": {"bad": "PoolRoute|A"}, "wildcard": "PoolRoute|B"}"#;
 
 fn ops() -> u64 {
     env::var("OPS").map_or(20_000, |ops| ops.parse().unwrap())
 }
 
-/// The good server has all the time that a busy machine may need; both are spoken to by this
-/// protocol.
+/// The good server has all the time that a busy machine may need. The proxy speaks this protocol
+/// with both.
 fn proxy(bad: SocketAddr, good: SocketAddr, protocol: &str) -> Router {
     let ms = TIMEOUT.as_millis();
     let config = format!(
@@ -40,7 +40,7 @@ fn proxy(bad: SocketAddr, good: SocketAddr, protocol: &str) -> Router {
     Router::start(&config, &[&workers[..], &others].concat())
 }
 
-/// What all clients of a server have seen so far.
+/// The results of all clients of a server so far.
 #[derive(Debug, Default)]
 struct Seen {
     found: AtomicU64,
@@ -62,8 +62,8 @@ impl ReplyStats {
     }
 }
 
-/// Asks for lines of one to four keys that nobody else asks for, until `holds` says no; every
-/// answer must be theirs.
+/// Requests one to four keys at a time that no other client requests, until `holds` returns false.
+/// Every reply must be for these keys.
 fn ask(
     addr: SocketAddr,
     prefix: &str,
@@ -158,8 +158,8 @@ fn lies(protocol: &str) {
         faulty.faults()
     );
     assert_eq!(good.failed, 0);
-    // Four questions at the most are one line, and four keys one question; the first lie fails
-    // whoever asked.
+    // At most four keys share a line, and at most four a request to the server; the first fault
+    // fails its client.
     let lies = ops() / 6 / 4 / 100;
     assert!(faulty.faults() as u64 >= lies && bad.found > 0 && bad.failed > 0, "{bad:?}");
 }
@@ -185,7 +185,7 @@ fn a_server_behind_a_bad_network_hurts_its_own_keys_and_comes_back() {
         fault_proxy.set(*rng.pick(&[Mode::Refuse, Mode::BlackHole, Mode::Reset, slow, late]));
         thread::sleep(Duration::from_millis(rng.below(100) as u64));
         fault_proxy.set(Mode::Open);
-        // Now and then it flaps.
+        // Half of the time, the server flaps.
         if rng.one_in(2) {
             thread::sleep(Duration::from_millis(rng.below(100) as u64));
         }
@@ -202,7 +202,7 @@ fn a_server_behind_a_bad_network_hurts_its_own_keys_and_comes_back() {
     println!("{injections} injections; behind the fault_proxy: {bad:?}; beside it: {good:?}");
     assert_eq!(good.failed, 0);
     assert!(good.found > 0 && bad.found > 0 && bad.failed > 0, "{bad:?} {good:?}");
-    // And it is well again.
+    // The server is healthy again.
     let is_well = || ask(proxy.addr(), "bad", 99, &behind, |asked| asked < 50).failed == 0;
     eventually("it is well again", is_well);
 }

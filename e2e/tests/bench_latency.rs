@@ -1,11 +1,11 @@
-//! `holdall bench` against servers whose delays are known: it must report what was injected.
+//! `holdall bench` against servers with known delays: it must report the injected delays.
 //!
 //! `cargo xtask test` runs this file while nothing else runs.
 //!
-//! On a busy machine every latency has more in it than was injected. What is added does not grow
-//! with what is injected, but whatever the generator does wrong would: so each test is made at one
-//! scale and, where it does not hold, again with times four and sixteen times as long. It fails
-//! when it holds at none.
+//! On a busy machine, every latency is longer than the injected delay. This extra time does not
+//! grow with the delay, but an error of the generator would. So each test runs at one scale and, if
+//! it fails there, again with times four and sixteen times as long. It fails if it fails at every
+//! scale.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 #[path = "bench/measured.rs"]
@@ -37,8 +37,8 @@ fn must(holds: bool, words: String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(words) }
 }
 
-/// Answers each get with a miss, after whatever `delay` says for the request that came as the nth
-/// on its connection; and how long that really took.
+/// A server that answers each get with a miss after `delay`, which takes the number of the request
+/// on its connection; and the list of the real delays.
 fn server(
     delay: impl Fn(u32) -> Duration + Send + Sync + 'static,
 ) -> (SocketAddr, Arc<Mutex<Vec<f64>>>) {
@@ -75,7 +75,7 @@ fn serve(mut stream: &TcpStream, delay: &dyn Fn(u32) -> Duration, seen: &Mutex<V
     }
 }
 
-/// The value below which `percent` of the sorted values lie.
+/// The value at or below which `percent` of the sorted values lie.
 fn percentile(sorted: &[f64], percent: f64) -> f64 {
     #[allow(
         clippy::cast_precision_loss,
@@ -90,7 +90,7 @@ fn percentile(sorted: &[f64], percent: f64) -> f64 {
 #[test]
 fn injected_delays_are_measured_within_three_percent() {
     holds_at_some_scale(|scale| {
-        // 30 ms, one in fifty 120 ms, one in two hundred 300 ms.
+        // 30 ms; one in fifty 120 ms; one in two hundred 300 ms.
         let (address, injected) = server(move |count| {
             scale
                 * Duration::from_millis(match count * 7 % 200 {
@@ -105,8 +105,8 @@ fn injected_delays_are_measured_within_three_percent() {
         let result = measured(&words);
         let mut injected = injected.lock().unwrap().clone();
         injected.sort_by(f64::total_cmp);
-        // Every request that was due was sent, and no other; of each thread one may be due at the
-        // very end.
+        // Every due request was sent, and no other; each thread may have one more due at the very
+        // end.
         assert!((2400..=2402).contains(&result.gets.requests), "{} gets", result.gets.requests);
         assert_eq!(u64::try_from(injected.len()), Ok(result.gets.requests));
         for percent in [50.0, 99.0, 99.9] {
@@ -122,7 +122,7 @@ fn injected_delays_are_measured_within_three_percent() {
 #[test]
 fn a_stall_shows_in_the_open_loop_alone() {
     holds_at_some_scale(|scale| {
-        // Everything stands still in the first tenth of each second.
+        // The server stalls in the first tenth of each second.
         let started = Instant::now();
         let (address, _) = server(move |_| {
             let stall = scale * Duration::from_millis(100);
@@ -148,8 +148,8 @@ fn a_rate_that_is_not_served_shows_as_waiting() {
     let (address, _) = server(|_| Duration::from_millis(20));
     let load = "--ratio 0:1 -c 2 --rate 200 --arrival fixed --warm-up 0 --time 1";
     let result = measured(&format!("run -s {address} {load}"));
-    // Two connections with 20 ms each answer a hundred a second at the most; the others wait, and
-    // their waiting counts.
+    // Two connections with 20 ms each answer at most a hundred requests per second; the others
+    // wait, and their waiting time counts.
     assert_eq!(result.gets.requests + result.unanswered, 200);
     let median = result.gets.latency.percentile(50.0);
     assert!(median > 400_000.0, "{median} us");

@@ -1,7 +1,6 @@
-//! Client libraries that people use, unchanged, each doing its whole command set against the
-//! server.
+//! Popular client libraries, unchanged: each runs its whole command set against the server.
 //!
-//! [`Client`] says where they are.
+//! [`Client`] describes their locations.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::ffi::OsStr;
@@ -62,7 +61,7 @@ fn memcached_for_node() {
     check(Client::NodeMemcached);
 }
 
-/// libmemcached's own check of a server (Debian's name for memcapable), text and binary: 54 tests,
+/// libmemcached's own check of a server (called memcapable in Debian), text and binary: 54 tests,
 /// of which memcached fails one.
 #[test]
 fn memccapable() {

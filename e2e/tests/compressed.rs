@@ -1,5 +1,5 @@
-//! Requests in blocks of zstd, at the proxy: their answers are as if they had come by themselves,
-//! and a block that is not what it says ends the connection.
+//! Requests in zstd blocks at the proxy: their replies are the same as without blocks, and a
+//! malformed block ends the connection.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -28,7 +28,7 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
     [format!("zstd {}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
-/// Requests of all kinds about keys that begin so.
+/// Requests of all kinds for keys with this prefix.
 fn requests(prefix: &str) -> Vec<u8> {
     let large = "x".repeat(40_000);
     let keys: String = (0..300).map(|key| format!(" {prefix}{key}")).collect();
@@ -55,12 +55,12 @@ fn requests_in_a_block_are_answered_as_those_outside() {
     wire.expect(b"mn zstd\r\n", b"MN zstd\r\n");
     let packed = block(&requests("k"));
     assert_eq!(answers(&mut wire, &packed), plain);
-    // Blocks and requests between them, in one write.
+    // Blocks with plain requests between them, in one write.
     let mixed = [&packed[..], b"mn\r\n", &packed, &block(b""), &requests("k")].concat();
     let want = format!("{plain}MN\r\n{plain}{plain}");
     wire.send(&mixed);
     assert_eq!(String::from_utf8(wire.read_exact(want.len())).unwrap(), want);
-    // A piece at a time.
+    // One piece at a time.
     let mut rng = Rng::new(1);
     for piece in packed.chunks(packed.len().div_ceil(1 + rng.below(20))) {
         wire.send(piece);
@@ -69,8 +69,8 @@ fn requests_in_a_block_are_answered_as_those_outside() {
     assert_eq!(String::from_utf8(wire.read_until(b"MN\r\n")).unwrap(), plain);
 }
 
-/// Many more requests than a connection may have on their way, with more answers than a socket
-/// takes.
+/// Many more requests than a connection may have in flight, with more reply bytes than a socket
+/// buffers.
 #[test]
 fn a_block_of_a_megabyte_is_answered_to_who_reads_late() {
     let (_server, proxy) = proxy();
@@ -131,7 +131,7 @@ fn a_block_that_is_not_what_it_says_ends_the_connection() {
     proxy.connect().expect(b"mn\r\n", b"MN\r\n");
 }
 
-/// Streams of requests with mistakes, in blocks and in damaged ones.
+/// Streams of requests with mistakes, in intact and in damaged blocks.
 #[test]
 fn mutated_blocks_cost_no_other_client_its_data() {
     let (mut server, proxy) = proxy();
@@ -156,7 +156,7 @@ fn mutated_blocks_cost_no_other_client_its_data() {
     server.assert_alive(&format!("seed {seed}"));
 }
 
-/// Servers, and other makes of them, take no blocks; what they answer to `mn zstd` says so.
+/// Servers, of holdall or others, accept no blocks; their reply to `mn zstd` shows it.
 #[test]
 fn servers_take_no_blocks() {
     let server = Server::holdall(&[]);

@@ -1,5 +1,5 @@
-//! Connections: idle ones are cheap, slow ones hurt nobody, running out of them is no
-//! end, and the clock may jump.
+//! Connections: idle ones are cheap, slow ones affect no other client, the server survives running
+//! out of them, and the clock may jump.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::values::{fetch, make, read_values, store, version};
@@ -30,7 +30,7 @@ fn an_idle_connection_costs_two_kilobytes_at_most() {
     assert!(busy <= Duration::from_millis(50), "idle connections cost {busy:?} in a second");
 }
 
-/// Four clients ask for a hundred megabytes each and stop reading, while the values are
+/// Four clients request a hundred megabytes each and stop reading, while the values are
 /// overwritten.
 #[test]
 fn slow_consumers_cost_others_nothing_and_get_whole_values() {
@@ -47,7 +47,7 @@ fn slow_consumers_cost_others_nothing_and_get_whole_values() {
         (0..4).map(|_| Wire::connect_narrow(server.addr(), 64 * 1024)).collect();
     slow.iter_mut().for_each(|wire| wire.send(request.as_bytes()));
     thread::sleep(Duration::from_millis(300));
-    // The machine delays some measurements; a server that is held up is slow in each of them.
+    // The machine delays some measurements; a delayed server is slow in all of them.
     let most = quiet * 2 + Duration::from_millis(2);
     let mut measured = (0..20).map(|_| latency(&mut wire, 2000));
     let beside = measured.find(|p99| *p99 <= most).expect("slow consumers hold others up");
@@ -59,7 +59,7 @@ fn slow_consumers_cost_others_nothing_and_get_whole_values() {
     for (round, key) in keys.iter().cycle().take(60).enumerate() {
         let _ = store(&mut wire, key, &make(key, 2 + u64::try_from(round).unwrap(), 1_000_000));
     }
-    // What they read now, so much later, is whole all the same.
+    // The values that they read now, much later, are still whole.
     for wire in &mut slow {
         for _ in 0..4 {
             for (key, value) in read_values(wire) {
@@ -72,7 +72,7 @@ fn slow_consumers_cost_others_nothing_and_get_whole_values() {
 }
 
 /// Large values being sent may hold a share of the memory. When clients that do not read hold all
-/// of it, the slowest are closed: nobody is refused, and nobody waits for long.
+/// of it, the server closes the slowest; it refuses no client, and none waits for long.
 #[test]
 fn readers_that_stop_deny_nobody_a_large_value() {
     let server = Server::holdall(&["-m", "64", "-t", "1"]);
@@ -81,17 +81,17 @@ fn readers_that_stop_deny_nobody_a_large_value() {
         let key = format!("large{number}");
         store(&mut wire, &key, &make(&key, 1, 1_000_000)).unwrap();
     }
-    // A socket takes some values; each of these connections is stuck in a later one.
+    // A socket buffers some values; each of these connections is stuck in a later one.
     let stuck = |number: usize| {
         let mut narrow = Wire::connect_narrow(server.addr(), 64 * 1024);
         narrow.send(format!("get large{number}\r\n").repeat(12).as_bytes());
         narrow
     };
-    // Three quarters of a quarter of the memory, at a megabyte each, and none of it shared.
+    // Three quarters of a quarter of the memory, one megabyte each, all different values.
     let slow: Vec<Wire> = (0..12).map(stuck).collect();
     wire.expect(b"mn\r\n", b"MN\r\n");
     thread::sleep(Duration::from_millis(200));
-    // What is being sent already costs nothing more, however many ask for it.
+    // A value that is already being sent costs nothing more, however many clients request it.
     let same: Vec<Wire> = (0..40).map(|_| stuck(0)).collect();
     thread::sleep(Duration::from_millis(200));
     assert_eq!(server.stat("slow_kicks"), 0, "one value sent to many counts once");
@@ -101,14 +101,14 @@ fn readers_that_stop_deny_nobody_a_large_value() {
         version(&key, &value).unwrap();
     }
     assert!(server.stat("slow_kicks") > 0, "nobody had to make room: the test shows nothing");
-    // A refusal would be one reply, and a value is: the next line belongs to the next request.
+    // Both a refusal and a value are one reply: the next line belongs to the next request.
     wire.expect(b"set a 0 0 1\r\nx\r\nget a\r\n", b"STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n");
     drop((slow, same));
 }
 
-/// Uploads that stop short of their end, and then send a byte now and then, hold all that values to
-/// come may hold. Small stores pass all the same, large ones wait for the slowest to be closed, and
-/// what was there before stays.
+/// Unfinished uploads that send only an occasional byte hold all the memory for incoming values.
+/// Small stores still succeed, large ones wait until the slowest upload is closed, and stored items
+/// stay.
 #[test]
 fn uploads_that_creep_deny_nobody_a_store() {
     let server = Server::holdall(&["-m", "64", "-t", "1"]);
@@ -117,12 +117,12 @@ fn uploads_that_creep_deny_nobody_a_store() {
     let mut creeping: Vec<Wire> = (0..24).map(|_| server.connect()).collect();
     for (number, creeping) in creeping.iter_mut().enumerate() {
         creeping.send(format!("set creeping{number} 0 0 1000000\r\n").as_bytes());
-        // Those that are too many wait: their data is not read.
+        // Excess uploads wait: the server does not read their data.
         creeping.send_for(&vec![b'x'; 996_000], Duration::from_millis(100));
     }
     for round in 0..10 {
         for creeping in &mut creeping {
-            // Those that were closed are.
+            // The server has closed some of them.
             let _ = creeping.try_send(b"x");
         }
         let value = [b'0' + round; 300];
@@ -138,14 +138,13 @@ fn uploads_that_creep_deny_nobody_a_store() {
 }
 
 /// Clients that sent the first part of a large value together with its request, and nothing since.
-/// When others need the room they are closed, though nothing more comes from them, and their
-/// memory is free.
+/// When others need the room, the server closes these silent clients and frees their memory.
 #[test]
 fn uploads_that_fall_silent_are_closed_for_others() {
     const PART: usize = 40_000;
     let mut server = Server::holdall(&["-m", "32", "-t", "1"]);
     let opening = [&b"set silent 0 0 1000000\r\n"[..], &[b'x'; PART]].concat();
-    // A quarter of the memory, and a little less.
+    // Slightly less than a quarter of the memory.
     let mut silent: Vec<Wire> = (0..(8 << 20) / PART - 20).map(|_| server.connect()).collect();
     silent.iter_mut().for_each(|wire| wire.send(&opening));
     let mut wire = server.connect();
@@ -165,8 +164,8 @@ fn uploads_that_fall_silent_are_closed_for_others() {
     assert!(server.is_alive());
 }
 
-/// The kernel keeps little of what a client does not read: its memory is no part of `-m`, and all
-/// programs of the machine share it.
+/// The kernel buffers little of the data that a client does not read: this memory is not part of
+/// `-m`, and all programs of the machine share it.
 #[test]
 fn the_kernel_keeps_little_for_a_client_that_does_not_read() {
     let server = Server::holdall(&["-m", "64", "-t", "1"]);
@@ -175,7 +174,7 @@ fn the_kernel_keeps_little_for_a_client_that_does_not_read() {
     let mut stuck = server.connect();
     stuck.send(format!("get{}\r\n", " big".repeat(30)).as_bytes());
     let (server_port, port) = (server.addr().port(), stuck.stream().local_addr().unwrap().port());
-    // Until it grows no more.
+    // Until the amount stops growing.
     let (mut before, mut now) = (0, 0);
     while now == 0 || now != before {
         thread::sleep(Duration::from_millis(200));
@@ -186,8 +185,8 @@ fn the_kernel_keeps_little_for_a_client_that_does_not_read() {
     assert!(now < 1 << 20, "{now} bytes are kept for one client");
 }
 
-/// Bytes that the kernel has been given and the peer has not taken, of the connection from `port`
-/// to its peer's.
+/// Bytes that the kernel holds and the peer has not received, of the connection from `port` to the
+/// peer's port.
 fn unsent_bytes(port: u16, of_peer: u16) -> u64 {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
@@ -201,7 +200,7 @@ fn unsent_bytes(port: u16, of_peer: u16) -> u64 {
     panic!("no connection from port {port} to port {of_peer}")
 }
 
-/// However fast its reader is, a dump goes on in turns, and others are served in between.
+/// However fast its reader is, a dump runs in turns, and the server serves others in between.
 #[test]
 fn a_dump_is_made_in_many_turns() {
     const ITEMS: u64 = 200_000;
@@ -217,7 +216,7 @@ fn a_dump_is_made_in_many_turns() {
     let dump = wire.read_until(b"END\r\n");
     assert!(dump.windows(5).filter(|line| line == b"\nkey=").count() > 100_000);
     let turns = server.stat("poller_turns") - before;
-    // A turn walks over some hundred items.
+    // A turn covers some hundred items.
     assert!(turns > ITEMS / 2000, "{turns} turns for {ITEMS} items");
 }
 
@@ -234,8 +233,8 @@ fn latency(wire: &mut Wire, count: usize) -> Duration {
     times[count * 99 / 100]
 }
 
-/// The server may open fewer files than it has clients: those it has go on, it does not spin, and
-/// it accepts again as soon as it can.
+/// The server may open fewer files than it has clients: existing connections continue, the server
+/// does not spin, and it accepts again as soon as it can.
 #[test]
 fn running_out_of_files_is_survived() {
     let mut server = Server::under_test(&["-c", "4000", "-u", "root"]);
@@ -249,7 +248,7 @@ fn a_connection_limit_is_survived() {
     survive_a_crowd(&mut server, 200);
 }
 
-/// How long one of a crowd waits: once the queue of the listener is full, none gets in.
+/// The time that one client of the crowd waits: once the listen queue is full, none gets in.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 fn survive_a_crowd(server: &mut Server, size: usize) {
@@ -271,7 +270,7 @@ fn survive_a_crowd(server: &mut Server, size: usize) {
     eprintln!("accepting again after {back:?}, {busy:?} used while full");
 }
 
-/// php-memcached's own test compares the numbers that two connections see.
+/// php-memcached's own test compares the counts that two connections see.
 #[test]
 fn a_connection_that_asks_has_been_counted() {
     let server = Server::under_test(&["-t", "2"]);
@@ -281,12 +280,12 @@ fn a_connection_that_asks_has_been_counted() {
     }
 }
 
-/// With memcached's default a client too many receives an error.
+/// With memcached's default, one client too many receives an error.
 #[test]
 fn one_client_too_many_receives_an_error() {
     let server = Server::under_test(&["-c", "60"]);
     let mut crowd: Vec<Wire> = (0..80).map(|_| server.connect()).collect();
-    // Those that came last, and perhaps others.
+    // The last clients, and perhaps others.
     let told = crowd
         .iter_mut()
         .rev()
@@ -300,7 +299,7 @@ fn one_client_too_many_receives_an_error() {
     assert!(told.iter().all(|reply| reply == b"ERROR Too many open connections\r\n"), "{told:?}");
 }
 
-/// `accept4` itself fails now and then, whatever the limits say.
+/// `accept4` itself fails occasionally, regardless of the limits.
 #[test]
 fn a_failing_accept_is_survived() {
     let log = std::env::temp_dir().join(format!("e2e-strace-{}.log", std::process::id()));
@@ -327,14 +326,14 @@ fn a_failing_accept_is_survived() {
     assert!(failed >= 5, "only {failed} accepts failed; the test shows nothing");
 }
 
-/// A server whose wall clock can be set.
+/// A server with an adjustable wall clock.
 fn with_wall_clock(launch: Launch, name: &str) -> (Server, WallClock) {
     let clock = WallClock::new(name)
         .unwrap_or_else(|| panic!("faketime is missing: run `cargo xtask install`"));
     (clock.given_to(launch).start(), clock)
 }
 
-/// A Unix time as exptime is understood by the wall clock as it is, not as it was at the start.
+/// A Unix time as exptime refers to the current wall clock, not to the clock at the start.
 #[test]
 fn absolute_times_follow_a_wall_clock_that_is_set() {
     let (server, clock) = with_wall_clock(Launch::new(Kind::Holdall), "absolute");
@@ -356,8 +355,8 @@ fn absolute_times_follow_a_wall_clock_that_is_set() {
     }
 }
 
-/// The clock of the wall jumps by up to 400 days both ways: nothing dies early, and what was to die
-/// dies.
+/// The wall clock jumps by up to 400 days in both directions: no item dies early, and items that
+/// were due to expire do.
 #[test]
 fn jumps_of_the_clock_expire_nothing_early() {
     const DAY: i64 = 86_400;

@@ -1,10 +1,10 @@
-//! `holdall console` in a real browser, over fifty servers, memcached, a proxy and a member that is
-//! away: every view at three widths in both schemes, by keyboard, without a serious finding of axe,
-//! with hostile keys, for some thousand updates; the actions behind their login; and the page of a
-//! server, of a proxy and of an invalidator about itself.
+//! `holdall console` in a real browser, over fifty servers, memcached, a proxy and an unavailable
+//! member: every view at three widths in both colour schemes, by keyboard, without a serious
+//! finding of axe, with hostile keys, for some thousand updates; the actions behind their login;
+//! and the page that a server, a proxy and an invalidator serve about themselves.
 //!
-//! `SHOTS=FOLDER` keeps screenshots. `CONSOLE_MINUTES=60` leaves the page open for so long.
-//! `CONSOLE_ROUNDS=15` measures 15 loads of the page and not three.
+//! `SHOTS=FOLDER` keeps screenshots. `CONSOLE_MINUTES=60` leaves the page open for 60 minutes.
+//! `CONSOLE_ROUNDS=15` measures 15 loads of the page instead of three.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::io::{BufRead as _, BufReader};
@@ -22,10 +22,10 @@ use testkit::{Router, Server};
 
 const SERVERS: u8 = 50;
 
-/// A key that would run a script if a page made markup of it.
+/// A key that would run a script if a page rendered it as markup.
 const HOSTILE: &str = "<img/src=x/onerror=alert(1)>:1";
 
-/// Fifty servers on addresses of their own with one port, as a topology has them.
+/// Fifty servers on separate addresses with one port, as in a topology.
 struct Tier {
     servers: Vec<ChildGuard>,
     addresses: Vec<SocketAddr>,
@@ -48,7 +48,7 @@ impl Tier {
         Self { servers, addresses }
     }
 
-    /// A topology of two regions and three clusters; nothing listens at the last server of one.
+    /// A topology of two regions and three clusters; one cluster's last server is down.
     fn topology(&self, folder: &Path, router: SocketAddr) -> PathBuf {
         let list = |from: usize, to: usize| {
             let hosts = self.addresses[from..to].iter().map(|one| format!("\"{}\"", one.ip()));
@@ -84,7 +84,7 @@ fn console(words: &[&str]) -> (ChildGuard, String) {
     (ChildGuard::from(child), line.trim_end().to_owned())
 }
 
-/// Stores and reads of some keys on some servers, a hostile one among them, until it is over.
+/// Stores and reads some keys, one of them hostile, on some servers until `is_over`.
 fn load(addresses: &[SocketAddr], is_over: &AtomicBool) {
     let mut wires: Vec<Wire> = addresses.iter().map(|address| Wire::connect(*address)).collect();
     let mut round: usize = 0;
@@ -107,7 +107,7 @@ fn load(addresses: &[SocketAddr], is_over: &AtomicBool) {
     }
 }
 
-/// A folder of a test's own, with nothing in it.
+/// An empty folder for one test.
 fn empty_folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -115,7 +115,7 @@ fn empty_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Runs the script in the browser and returns what it said.
+/// Runs the script in the browser and returns its output.
 fn browse(words: &[&str]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/browser/check_console.mjs");
     let mut command = Command::new("node");
@@ -166,7 +166,7 @@ fn every_view_of_the_console_is_drawn_in_a_browser() {
     assert!(tier.servers.iter_mut().all(ChildGuard::is_running));
 }
 
-/// The page draws every member by itself. The figures are printed and never judged.
+/// The page draws every member without help. The figures are printed and never judged.
 #[test]
 fn figures_of_the_first_view_and_of_the_map() {
     let folder = empty_folder("console-figures");
@@ -177,7 +177,7 @@ fn figures_of_the_first_view_and_of_the_map() {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| load(&tier.addresses[..5], &is_over));
-        // With the proxy and the server that is away.
+        // Includes the proxy and the unavailable server.
         let members = (SERVERS + 2).to_string();
         let result = std::panic::catch_unwind(|| browse(&[&address, "--measure", &members]));
         is_over.store(true, Ordering::Relaxed);
@@ -200,7 +200,7 @@ fn a_prefix_is_flushed_by_who_has_logged_in() {
     wire.expect(b"get user:1 item:1\r\n", b"VALUE item:1 0 1\r\nx\r\nEND\r\n");
 }
 
-/// The proxy takes the change, and fails no request: what is drained is asked for nothing more.
+/// The proxy applies the change, fails no request, and sends a drained server nothing more.
 #[test]
 fn a_server_is_drained_and_added_by_who_has_logged_in() {
     let folder = empty_folder("console-drain");
@@ -258,7 +258,7 @@ fn a_server_is_drained_and_added_by_who_has_logged_in() {
     }
 }
 
-/// The page that a process serves about itself, by a process beside it that ends with it.
+/// The page that a process serves about itself, from a child process that ends with it.
 #[test]
 fn every_role_serves_a_page_about_itself() {
     let folder = empty_folder("console-beside");
@@ -305,7 +305,7 @@ fn every_role_serves_a_page_about_itself() {
     command.args(["invalidate", "run", "--config", config.to_str().unwrap()]);
     command.args(["--console", &of_invalidator.to_string()]);
     let mut invalidator = ChildGuard::from(command.spawn().unwrap());
-    // One to which nobody is connected that sends changes is in trouble.
+    // The invalidator is in trouble until a sender of changes connects.
     wait_until_accepts(&[events], None, Duration::from_secs(60)).unwrap();
     let _source = std::net::TcpStream::connect(events).unwrap();
     look(of_invalidator, "2");
@@ -314,7 +314,7 @@ fn every_role_serves_a_page_about_itself() {
     let (_console, all) = console(&words.each_ref().map(String::as_str));
     browse(&[&all, "--invalidator", "here"]);
 
-    // However it ends, its page ends, too.
+    // However the process ends, its page ends, too.
     invalidator.kill();
     ends(of_invalidator);
     browse(&[&all, "--invalidator", "away"]);

@@ -1,5 +1,5 @@
 //! A thousand hostile clients of every kind at server and proxy, with TLS and without, in a control
-//! group of 1.03 x `-m` + 64 MB: bystanders are served, nothing is evicted, the process goes on.
+//! group of 1.03 x `-m` + 64 MB: others are served, nothing is evicted, the process survives.
 #![allow(clippy::print_stderr, reason = "a test stops where it fails")]
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use testkit::process::raise_open_files;
 
 const CLIENTS: usize = 1000;
 
-/// `attack` itself ends at a bystander who is not answered, or wrongly.
+/// `attack` itself fails if a bystander gets a wrong reply or none.
 fn survives(front: Front) {
     assert!(raise_open_files(CLIENTS as u64 + 500) > CLIENTS as u64 + 400);
     let (before, beside) = (Duration::from_millis(200), Duration::from_secs(2));

@@ -1,7 +1,7 @@
-//! Deletes through the proxy while a server is away: what was acknowledged is executed, whatever
-//! happens to the proxy.
+//! Deletes through the proxy while a server is unavailable: acknowledged deletes are executed,
+//! whatever happens to the proxy.
 //!
-//! `ROUNDS` is the number of rounds of the tests that kill.
+//! `ROUNDS` is the number of rounds of the tests that kill processes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::env;
@@ -17,10 +17,10 @@ use testkit::rng::seed_from_env;
 use testkit::wire::End;
 use testkit::{FaultProxy, Kind, Launch, Mode, Rng, Router, Server, Wire, router};
 
-/// Short times, so that tests are short.
+/// Short timeouts keep the tests short.
 const QUICK: [&str; 6] = ["-t", "500", "-r", "10", "--probe-timeout-max", "20"];
 
-/// A server behind a fault relay, and a proxy before it that keeps failed deletes.
+/// A server behind a fault proxy, and a proxy before it that keeps failed deletes.
 struct Rig {
     server: Server,
     fault_proxy: FaultProxy,
@@ -46,7 +46,7 @@ impl Rig {
         wire.expect(format!("{sets}mn\r\n").as_bytes(), b"MN\r\n");
     }
 
-    /// Those of these keys that the server still has.
+    /// The given keys that the server still has.
     fn left(&self, keys: &[String]) -> Vec<String> {
         let mut wire = self.server.connect();
         let gets: String = keys.iter().map(|key| format!("mg {key} k\r\n")).collect();
@@ -56,8 +56,8 @@ impl Rig {
     }
 }
 
-/// Deletes these keys one after the other; those whose delete was acknowledged. A proxy that goes
-/// away is connected to again.
+/// Deletes these keys one after the other and returns those with an acknowledged delete. Reconnects
+/// if the proxy closes the connection.
 fn delete(addr: SocketAddr, keys: &[String]) -> Vec<String> {
     let mut acknowledged = Vec::new();
     let mut wire = None;
@@ -136,8 +136,8 @@ fn rounds() -> u64 {
     env::var("ROUNDS").map_or(8, |rounds| rounds.parse().unwrap())
 }
 
-/// The same of an application with the library: killed while it deletes, started again, and perhaps
-/// killed while it replays.
+/// The same for an application with the library: killed while it deletes, started again, and
+/// perhaps killed during the replay.
 #[test]
 fn a_killed_application_loses_no_delete_that_was_acknowledged() {
     let (rounds, mut rng) = (rounds(), Rng::new(seed_from_env()));
@@ -160,7 +160,7 @@ fn a_killed_application_loses_no_delete_that_was_acknowledged() {
         fault_proxy.set(Mode::Refuse);
         let mut child = start();
         let text: String = keys.iter().map(|key| format!("{key}\n")).collect();
-        // It may be killed before it has read everything.
+        // The process may be killed before it has read everything.
         let mut input = child.stdin.take().unwrap();
         let feeding = thread::spawn(move || drop(input.write_all(text.as_bytes())));
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -168,7 +168,7 @@ fn a_killed_application_loses_no_delete_that_was_acknowledged() {
         let mut deleted: Vec<String> = (&mut lines).take(wanted).map_while(Result::ok).collect();
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it had said before it was killed counts as well; a line that was cut is none.
+        // Output from before the kill counts as well; a truncated line does not.
         deleted.extend(lines.map_while(Result::ok).filter(|line| keys.contains(line)));
         feeding.join().unwrap();
         asked += keys.len();
@@ -180,7 +180,7 @@ fn a_killed_application_loses_no_delete_that_was_acknowledged() {
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        // This one has nothing to delete of its own, and ends when everything is executed.
+        // This process receives no input, and ends when all kept deletes are executed.
         let mut last = start();
         drop(last.stdin.take());
         assert!(last.wait().unwrap().success());
@@ -202,13 +202,13 @@ fn deletes_are_kept_told_and_replayed() {
     rig.fault_proxy.set(Mode::Refuse);
     assert_eq!(delete(rig.proxy.addr(), &keys[..250]).len(), 250);
     let mut wire = rig.proxy.connect();
-    // Also quiet ones, and the meta protocol's.
+    // This includes quiet deletes and those of the meta protocol.
     wire.expect(
         format!("delete {} noreply\r\nmd {}\r\nmd {} q\r\nmn\r\n", keys[250], keys[251], keys[252])
             .as_bytes(),
         b"NF\r\nNF\r\nMN\r\n",
     );
-    // Nothing but deletes is kept.
+    // Only deletes are kept.
     wire.expect(b"set k 0 0 1\r\nx\r\n", b"SERVER_ERROR Server unavailable. Reason: tko\r\n");
     assert_eq!(
         (rig.proxy.stat("asynclog_requests"), rig.proxy.stat("asynclog_pending")),
@@ -236,7 +236,7 @@ fn deletes_are_kept_told_and_replayed() {
     assert_eq!((rig.proxy.stat("asynclog_replayed"), rig.proxy.stat("asynclog_bytes")), (253, 0));
 }
 
-/// A packet that deletes `k`, with this in the reserved field; the status of the answer.
+/// Sends a packet that deletes `k` with this reserved field; returns the status of the reply.
 fn packet(wire: &mut Wire, reserved: u16) -> u16 {
     let mut header = vec![0x80, 0x04, 0, 1, 0, 0];
     header.extend(reserved.to_be_bytes());
@@ -250,7 +250,7 @@ fn packet(wire: &mut Wire, reserved: u16) -> u16 {
     u16::from_be_bytes([answer[6], answer[7]])
 }
 
-/// On all three wires, for those who ask for it; and others read what they always read.
+/// In all three protocols, for clients that ask for it; other clients read the usual replies.
 #[test]
 fn a_delete_that_is_kept_is_told_from_one_that_is_executed() {
     const KEPT: &[u8] = b"SERVER_ERROR kept for later\r\n";
@@ -280,7 +280,7 @@ fn a_delete_that_is_kept_is_told_from_one_that_is_executed() {
         text.expect(asked, said);
     }
     assert_eq!([packet(&mut binary, 0), packet(&mut binary, 0x6578)], [1, 0x86]);
-    // What is not to be kept is refused by the server's own failure, and leaves no record.
+    // A delete that must not be kept fails with the server's own error, and leaves no record.
     text.send(b"md k Pnow\r\n");
     let said = text.line();
     assert!(said.starts_with("SERVER_ERROR ") && said != "SERVER_ERROR kept for later", "{said}");
@@ -290,7 +290,7 @@ fn a_delete_that_is_kept_is_told_from_one_that_is_executed() {
     assert_eq!(rig.left(&["k".to_owned()]), [""; 0]);
 }
 
-/// A server comes back while the proxy that keeps a delete for it is dead, and another one lives.
+/// A server comes back while the proxy that keeps a delete for it is dead, and another proxy runs.
 #[test]
 fn a_server_that_missed_deletes_is_believed_by_no_other_proxy() {
     for peers in [Kind::Holdall, Kind::Memcached] {
@@ -298,7 +298,7 @@ fn a_server_that_missed_deletes_is_believed_by_no_other_proxy() {
     }
 }
 
-/// Servers of another pool keep its mark, also if no route uses that pool.
+/// Servers of another pool store its mark, even if no route uses that pool.
 #[test]
 fn a_server_alone_in_its_pool_is_believed_by_no_other_proxy() {
     believed_by_no_other(Kind::Holdall, |servers| {
@@ -312,8 +312,8 @@ fn a_server_alone_in_its_pool_is_believed_by_no_other_proxy() {
     });
 }
 
-/// The way of one proxy to the server is cut, and that of the others is not: they find the same
-/// name at another address.
+/// One proxy's path to the server is cut, and those of the others are not: for them, the same name
+/// has another address.
 #[test]
 fn a_server_that_one_proxy_does_not_reach_is_believed_by_no_other() {
     let server = Launch::new(Kind::Holdall).start();
@@ -333,7 +333,8 @@ fn a_server_that_one_proxy_does_not_reach_is_believed_by_no_other() {
         fs::write(&hosts, format!("{} alone.test\n", addr.ip())).unwrap();
         let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
         let within = ["unshare", "--map-root-user", "--mount", "sh", "-c", &script, "sh"];
-        // A refused connection is an error at once, and nobody else is late.
+        // No short timeout: a refused connection is an immediate error, and no other server is
+        // late.
         let quick = ["-r", "10", "--probe-timeout-max", "20", "-a", folder.name()];
         Router::under(&within, &config, &[&quick[..], more].concat())
     };
@@ -350,13 +351,13 @@ fn a_server_that_one_proxy_does_not_reach_is_believed_by_no_other() {
     assert_eq!(delete(writer.addr(), &["k".to_owned()]).len(), 1);
     reader.wait_for("asynclog_marked", 1);
     let (mut wire, mut unheld) = (reader.connect(), trusting.connect());
-    // For longer than a mark lives that is not written again.
+    // Longer than the lifetime of a mark that is not renewed.
     let end = Instant::now() + Duration::from_secs(5);
     while Instant::now() < end {
         wire.send(b"get k\r\n");
         let said = wire.line();
         assert!(said.starts_with("SERVER_ERROR"), "{said}");
-        // It reaches the server, which has the old value.
+        // The request reaches the server, which has the old value.
         wire.expect(b"add k 0 0 1\r\nx\r\n", b"NOT_STORED\r\n");
         unheld.expect(b"get k\r\n", old);
         thread::sleep(Duration::from_millis(20));
@@ -400,7 +401,7 @@ fn believed_by_no_other(kind: Kind, config: impl Fn(&[SocketAddr]) -> String) {
         wire.send(get.as_bytes());
         let said = wire.line();
         assert!(said.starts_with("SERVER_ERROR"), "{kind:?}: {said}");
-        // The server is reached, and has the value.
+        // The request reached the server, which has the value.
         wire.send(add.as_bytes());
         reached += u32::from(wire.line() == "NOT_STORED");
     }
@@ -410,7 +411,7 @@ fn believed_by_no_other(kind: Kind, config: impl Fn(&[SocketAddr]) -> String) {
     wire.expect(get.as_bytes(), b"END\r\n");
 }
 
-/// Whatever they were for may be among what the server has.
+/// The server may have the values that the dropped deletes were for.
 #[test]
 fn a_server_whose_deletes_became_too_old_is_flushed() {
     let rig = Rig::new(Folder::new("deletes-old"), &["--asynclog-max-age", "1"]);
@@ -432,7 +433,7 @@ fn a_black_hole_delays_a_delete_and_does_not_lose_it() {
     rig.store(&keys);
     rig.fault_proxy.set(Mode::BlackHole);
     assert_eq!(delete(rig.proxy.addr(), &keys).len(), 20);
-    // What the hole has swallowed is not passed on.
+    // The black hole does not pass on the bytes that it swallowed.
     rig.fault_proxy.set(Mode::Reset);
     assert_eq!(rig.left(&keys).len(), 20);
     rig.fault_proxy.set(Mode::Open);
@@ -472,8 +473,8 @@ fn a_delete_that_cannot_be_kept_is_an_error() {
     assert_eq!(delete(rig.proxy.addr(), &keys[..10]).len(), 10);
 }
 
-/// The disk fails to write (the fifth time and every third after it), and then to bring to itself
-/// what was written.
+/// The disk fails to write (the fifth time and every third time after it), and then to sync written
+/// data.
 #[test]
 fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
     for call in ["pwrite64:error=EIO:when=5+3", "fdatasync:error=EIO:when=5+3"] {
@@ -522,7 +523,7 @@ fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
     }
 }
 
-/// mcrouter's leftovers are executed, too.
+/// Spool files left by mcrouter are executed, too.
 #[test]
 fn files_of_mcrouter_are_taken_over() {
     let folder = Folder::new("deletes-mcrouter");

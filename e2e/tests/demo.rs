@@ -1,9 +1,9 @@
 //! `holdall demo`, unattended: it runs, is consistent at the end, writes its figures and its
 //! report, and leaves nothing behind.
 //!
-//! `DEMO_SECONDS` makes the runs as long, with more users, and compares with the figures that are
-//! promised; without it runs are short, and nothing is judged that depends upon a time. What runs
-//! of a minute showed is in lab/results.
+//! `DEMO_SECONDS` sets the length of the runs, with more users, and compares the figures with the
+//! promised ones; without it runs are short, and no time-dependent figure is judged. lab/results
+//! has the results of one-minute runs.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use testkit::server::holdall_path;
 
-/// A run's own folder for everything temporary, removed at the end.
+/// A run's folder for all temporary files, removed at the end.
 struct Run {
     folder: PathBuf,
 }
@@ -24,7 +24,7 @@ impl Run {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("demo-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        // The databases run as nobody when the test is root.
+        // The databases run as the user `nobody` if the test runs as root.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(&folder, mode).unwrap();
         Self { folder }
@@ -37,7 +37,7 @@ impl Run {
         command
     }
 
-    /// Runs it to its end, which must be a good one; answers its figures.
+    /// Runs the demo until it ends, successfully; returns its figures.
     #[track_caller]
     fn figures(&self, arguments: &[&str]) -> Value {
         let (json, report) = (self.folder.join("demo.json"), self.folder.join("demo.html"));
@@ -74,7 +74,7 @@ impl Drop for Run {
     }
 }
 
-/// How long runs are, if somebody said: then figures are judged.
+/// The length of runs, if it is set: then figures are judged.
 fn long() -> Option<String> {
     std::env::var("DEMO_SECONDS").ok()
 }
@@ -91,8 +91,8 @@ fn cluster<'f>(figures: &'f Value, name: &str) -> &'f Value {
 const TROUBLES: &str = "0.2s kill-server; 0.3s add-cluster; 0.5s black-hole; 1s lag; 1.5s cut; 2.5s join; 2.5s no-lag; 3s add-cold-cluster; \
                         3.2s black-hole; 3.5s replay; 5s end-warm-up";
 
-/// A long run's: a cluster is filled from a warm one all the time, whose servers are black holes or
-/// killed again and again.
+/// The troubles of a long run: a cluster is constantly filled from a warm one whose servers are
+/// black holes or are killed repeatedly.
 fn troubles() -> String {
     let Some(seconds) = long() else { return TROUBLES.to_owned() };
     let seconds: u32 = seconds.parse().unwrap();
@@ -142,10 +142,10 @@ fn postgresql_holds_the_truth_as_well() {
     assert!(figures["events"].to_string().contains("are sent again"), "{}", figures["events"]);
 }
 
-/// What a user of the replica region has written, it sees, though the region's database does not
-/// have it yet. What is left are rows that were written twice within the lag: of two writers the
-/// first to be replicated takes the marker of both. Rows are many and writes few, so that even were
-/// one write in ten such a one, the share would still be below a quarter.
+/// A user of the replica region sees its own writes, although the region's database does not have
+/// them yet. The remaining stale reads are of rows written twice within the lag: the first write to
+/// be replicated removes the marker of both. Rows are many and writes few: even if one write in ten
+/// were such a one, the share would be below a quarter.
 #[test]
 fn remote_markers_show_users_what_they_wrote() {
     let shares = ["--no-markers", "--plain"].map(|word| {
@@ -171,8 +171,8 @@ fn remote_markers_show_users_what_they_wrote() {
     assert!(long().is_none() || shares[1] <= 0.001, "{shares:?}");
 }
 
-/// A cluster that is added while users write is warm at once, when it is filled from a warm one,
-/// and keeps nothing old.
+/// A cluster added while users write is warm at once if it is filled from a warm one, and keeps no
+/// old values.
 #[test]
 fn a_cold_cluster_is_warmed_up_while_writes_go_on() {
     let run = Run::new("cold");
@@ -204,7 +204,7 @@ fn a_cold_cluster_is_warmed_up_while_writes_go_on() {
     }
     let reads = |cluster: &Value| cluster["warm_after_reads"].as_u64().unwrap();
     assert!(reads(from_database) >= 10 * reads(from_warm));
-    // Nothing happens: users are shown nothing that is older than a second.
+    // Without any trouble, users see no value that is older than a second.
     let figures = run.figures(&["--seconds", &length, "--rows", "20000", "--rate", "1500"]);
     for name in ["east/a", "east/b", "west/a", "west/b"] {
         assert!(cluster(&figures, name)["fresh_within_1s"].as_f64().unwrap() >= 0.99999, "{name}");
@@ -220,7 +220,7 @@ fn interrupted(signal: &str) -> (Run, Child) {
         .spawn()
         .unwrap();
     let end = Instant::now() + Duration::from_secs(600);
-    // Two databases and all the rest.
+    // Two databases and all other processes.
     while run.children().len() < 20 {
         assert!(Instant::now() < end, "{:?}", run.children());
         thread::sleep(Duration::from_millis(50));

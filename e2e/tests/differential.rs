@@ -1,8 +1,8 @@
 //! The same generated streams to Debian's memcached and to the server under test: every reply must
-//! be the same, but for the differences listed in docs/protocol.md.
+//! be the same, except for the differences listed in docs/protocol.md.
 //!
-//! `SEED=n` repeats a run; `CASES=n` sets how many cases of each sort are sent, or `COMMANDS=n` how
-//! many commands. `MEMCACHED_BIN` names another memcached, such as 1.6.45.
+//! `SEED=n` repeats a run; `CASES=n` sets the number of cases of each sort, or `COMMANDS=n` the
+//! number of commands. `MEMCACHED_BIN` names another memcached, such as 1.6.45.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::compare::{Wording, answers, first_difference};
@@ -11,11 +11,11 @@ use e2e::generate::{self, Command, Keys, binary, meta, refused, text};
 use std::collections::{BTreeMap, BTreeSet};
 use testkit::{Rng, Server, rng};
 
-/// What a test sends.
+/// The kind of streams that a test sends.
 #[derive(Clone, Copy)]
 struct Sort {
     wording: Wording,
-    /// Commands in a case.
+    /// The number of commands in a case.
     commands: usize,
     make: fn(&mut Rng, &Keys) -> Command,
 }
@@ -30,7 +30,7 @@ struct Pair {
 impl Pair {
     fn start() -> Self {
         let (theirs, ours) = (Server::memcached(&[]), Server::under_test(&[]));
-        // A cas unique of 1 in a case is meant to be one that no item has: use up the first ones.
+        // A cas unique of 1 in a case must match no item: use up the first ones.
         for server in [&theirs, &ours] {
             let mut wire = server.connect();
             wire.send(&b"ms x 0 c\r\n\r\n".repeat(9));
@@ -42,7 +42,7 @@ impl Pair {
         Self { theirs, ours, release }
     }
 
-    /// Sends both the case that `seed` names; the first difference, in words.
+    /// Sends both servers the case of this `seed`; returns a description of the first difference.
     fn differ(&self, sort: Sort, seed: u64, met: &mut BTreeSet<&'static str>) -> Option<String> {
         let Sort { wording, commands, make } = sort;
         let closing = if wording == Wording::Text { text::closing } else { binary::closing };
@@ -57,12 +57,12 @@ impl Pair {
     }
 }
 
-/// Times that a case which differed is sent again, each time to new servers. The two servers'
-/// seconds do not begin at the same moment, so that one may count a second more; a difference of
-/// meaning comes again.
+/// The number of times that a differing case is sent again, to new servers each time. The two
+/// servers' seconds do not start together, so one may count a second more; a real difference
+/// recurs.
 const REPEATS: usize = 4;
 
-/// Cases, out of all of one test, that may have differed once and not again.
+/// Maximum number of cases of one test that may differ once and not again.
 const PASSING_MAX: usize = 1;
 
 /// Sends the known cases of the test `name`, then as many new ones, until one differs.
@@ -178,7 +178,7 @@ fn binary_requests_with_mistakes() {
     compare("binary_requests_with_mistakes", sort);
 }
 
-/// A difference that people cannot read about is a bug.
+/// An undocumented difference is a bug.
 #[test]
 fn every_intended_difference_is_documented() {
     let documented = differences::documented();

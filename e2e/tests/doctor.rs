@@ -1,6 +1,6 @@
-//! `holdall doctor` on real drivers: a pair of interfaces in a network namespace that the test
-//! made. It finds what the test took away, by the kernel's own answers; `--apply` gives it back,
-//! and `--undo` leaves what was.
+//! `holdall doctor` on real drivers: a pair of interfaces in a network namespace of the test. It
+//! finds the settings that the test changed, in the kernel's own answers; `--apply` fixes them, and
+//! `--undo` restores the previous ones.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use testkit::server::holdall_path;
 
-/// A namespace, which goes when this does.
+/// A network namespace, removed on drop.
 struct Namespace(String);
 
 impl Namespace {
@@ -35,7 +35,7 @@ impl Namespace {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// All that the checks may change.
+    /// All settings that the checks may change.
     fn settings(&self) -> String {
         let queues = "cat /sys/class/net/one/queues/tx-*/xps_cpus";
         let masks = self.run("sh", &["-c", queues]).stdout;
@@ -45,7 +45,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // What is not there need not go.
+        // The namespace may be missing already.
         let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
     }
 }
@@ -58,7 +58,7 @@ fn ip(words: &str) {
 #[test]
 fn what_a_driver_says_is_found_mended_and_brought_back() {
     let namespace = Namespace::new();
-    // The interfaces are the namespace's, and nothing else of the host can be changed.
+    // The interfaces are in the namespace; nothing else of the host can be changed.
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("doctor");
     let _ = fs::remove_dir_all(&root);
     for folder in ["sys/class", "usr/sbin", "sys/devices/system/cpu"] {
@@ -79,7 +79,7 @@ fn what_a_driver_says_is_found_mended_and_brought_back() {
         list.iter().map(|finding| finding["check"].as_str().unwrap().to_owned()).collect()
     };
 
-    // Two queues to send by are bound to no CPU, as the driver made them.
+    // Two transmit queues are bound to no CPU, as the driver made them.
     assert_eq!(found(), ["sending"]);
     namespace.ethtool(&["-K", "one", "tcp-segmentation-offload", "off"]);
     let before = namespace.settings();

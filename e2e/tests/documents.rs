@@ -1,8 +1,8 @@
-//! Every console block of the pages is executed, and must show what really happens.
+//! Every console block of the pages is executed, and must show the real output.
 //!
-//! A page runs in network, mount and process namespaces of its own, so its addresses, ports and
-//! files below `/etc` are free. What a section starts in the background ends with it.
-//! `DOCS_VERBOSE=1` prints each command with its output.
+//! A page runs in its own network, mount and process namespaces, so its addresses, ports and files
+//! below `/etc` are free. A section's background processes end with it. `DOCS_VERBOSE=1` prints
+//! each command with its output.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::env;
@@ -17,16 +17,16 @@ use e2e::certificates::Certificates;
 use e2e::console::{self, Kind};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest that a command may take on a busy machine.
+/// Maximum time that a command may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The pause between two looks at a running command.
+/// The pause between two polls of a running command.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The time after which a background command that does not listen is believed to work.
+/// The time after which a background command that does not listen is assumed to work.
 const UNHEARD: Duration = Duration::from_secs(2);
 
-/// Addresses of the pages that this machine answers to, besides its loopback.
+/// Addresses of the pages that this machine has, in addition to its loopback.
 const ADDRESSES: [&str; 4] = ["10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.1.1"];
 
 macro_rules! pages {
@@ -81,7 +81,7 @@ fn every_page_with_a_block_is_executed() {
     }
 }
 
-/// Executes a page's blocks, in namespaces of their own.
+/// Executes a page's blocks in separate namespaces.
 fn check(test: &str, page: &str) {
     if let Some(folder) = env::var_os("IN_NAMESPACE") {
         return Reader::new(folder.into()).read(page);
@@ -103,7 +103,7 @@ fn check(test: &str, page: &str) {
     assert!(status.success(), "{page} does not show what happens");
 }
 
-/// The machine that a page's commands run on.
+/// The environment that a page's commands run in.
 struct Reader {
     folder: PathBuf,
     background: Vec<(String, Child, PathBuf)>,
@@ -117,7 +117,7 @@ impl Reader {
         for address in ADDRESSES {
             system(&format!("ip address add {address}/32 dev lo"));
         }
-        // What is written here ends with the namespace.
+        // Files written here disappear with the namespace.
         system(&format!("mount -t tmpfs none {}", folder.display()));
         system("mount -t tmpfs none /dev/shm");
         for covered in ["/etc", "/usr/local/bin", "/var/lib"] {
@@ -164,8 +164,8 @@ impl Reader {
         self.end_section();
     }
 
-    /// Ends the section's background commands. Those that have ended by themselves must not have
-    /// failed.
+    /// Ends the section's background commands. Commands that have already exited must have
+    /// succeeded.
     fn end_section(&mut self) {
         // The last one first: clients before their servers.
         for (at, mut child, log) in self.background.drain(..).rev() {
@@ -185,7 +185,7 @@ impl Reader {
         self.runs += 1;
         let log = self.folder.join(".layers").join(format!("output-{}", self.runs));
         let output = File::create(&log).unwrap();
-        // Who runs tests in the background of a script has them ignore what `^C` sends.
+        // Background commands of a script ignore the signal that `^C` sends, unless it is reset.
         let mut shell = Command::new("env");
         // The shell becomes the last program, so that a signal reaches it.
         shell.args(["--default-signal=INT", "bash", "--norc", "-c", &command.text]);

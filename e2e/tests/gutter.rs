@@ -1,10 +1,10 @@
-//! One of ten servers is a black hole, and clients that fill what they miss go on asking by Zipf's
-//! law: with and without a gutter (section 3.3 of *Scaling Memcache at Facebook*).
+//! One of ten servers is a black hole, while clients that fill their misses keep sending requests
+//! by Zipf's law: with and without a gutter (section 3.3 of *Scaling Memcache at Facebook*).
 //!
-//! A minute of the simulation is `MINUTE_MS` of the clock (1,000), the gutter's values live for
-//! one. `REQUESTS` is the number of requests in a minute. How often the gutter hits depends upon
-//! how many of them the machine gets done before values expire; so that is judged only where
-//! `MINUTE_MS` was given.
+//! A minute of the simulation is `MINUTE_MS` of the clock (1,000); the gutter's values live for
+//! one. `REQUESTS` is the number of requests in a minute. The gutter's hit ratio depends on the
+//! number of requests that the machine completes before values expire; so it is judged only if
+//! `MINUTE_MS` is set.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::env;
@@ -22,12 +22,12 @@ fn number(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// What clients saw in a minute.
+/// The results of clients in one minute.
 #[derive(Clone, Copy, Debug, Default)]
 struct Minute {
     asked: u64,
     failed: u64,
-    /// Values that came from the database.
+    /// Values that were loaded from the database.
     loaded: u64,
 }
 
@@ -42,7 +42,7 @@ fn zipf() -> Vec<f64> {
         .collect()
 }
 
-/// One client: gets, and sets what it misses.
+/// Runs one client: it gets values, and sets those that it misses.
 fn client(proxy: &Router, seed: u64, requests: u64, minute: Duration, count: usize) -> Vec<Minute> {
     let (sums, mut rng, mut wire) = (zipf(), Rng::new(seed), proxy.connect());
     let mut minutes = vec![Minute::default(); count];
@@ -76,8 +76,8 @@ fn get(wire: &mut Wire, key: &str, tally: &mut Minute) {
     }
 }
 
-/// The load, first on ten servers that are well, then with one that is a black hole; what clients
-/// saw, and gets and hits of the gutter by the minute.
+/// Runs the load, first on ten healthy servers, then with one black hole; returns the clients'
+/// results, and gets and hits of the gutter per minute.
 fn run(with_gutter: bool) -> (Vec<Minute>, Vec<(u64, u64)>) {
     let minute = Duration::from_millis(number("MINUTE_MS", 1000));
     let requests = number("REQUESTS", 8000) / CLIENTS as u64;
@@ -117,7 +117,7 @@ fn run(with_gutter: bool) -> (Vec<Minute>, Vec<(u64, u64)>) {
                 .collect::<Vec<_>>()
         })
     };
-    // The caches become warm.
+    // Warm the caches.
     load(100, 1, &|| {});
     fault_proxy.set(Mode::BlackHole);
     let hits = std::cell::RefCell::new(Vec::new());

@@ -1,7 +1,7 @@
 //! Bad input gives an error or ends that connection: never a crash, a hang, a spinning thread, or a
-//! wrong answer to someone else.
+//! wrong answer to another client.
 //!
-//! After each named input the server must serve a new connection and one that was there all along.
+//! After each named input the server must serve a new connection and one that existed before.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::hostile::{self, Input};
@@ -13,15 +13,15 @@ use testkit::process::free_port;
 use testkit::process::raise_open_files;
 use testkit::{Kind, Launch, Rng, Server, Wire, rng};
 
-/// Inputs that end Debian's memcached 1.6.18, as published: they cannot be shown there.
+/// Published inputs that end Debian's memcached 1.6.18: they cannot be tested there.
 const FATAL_TO_OLD: [&str; 3] = ["opaque-too-long", "admin-watch", "shutdown"];
 
-/// Sends every input on a connection of its own, which stays open to the end of the group.
+/// Sends every input on a separate connection, which stays open to the end of the group.
 fn survive(args: &[&str], inputs: Vec<Input>) {
     assert!(raise_open_files(4096) >= 4096);
     let mut server = Server::under_test(&[&["-c", "3000"], args].concat());
     let mut bystander = server.connect();
-    // Something to be dumped, watched and counted.
+    // Items to dump, watch and count.
     for number in 0..2000 {
         let line = format!("set item{number} 0 0 100 noreply\r\n{}\r\n", "i".repeat(100));
         bystander.send(line.as_bytes());
@@ -78,7 +78,7 @@ fn admin_input() {
     survive(&[], hostile::admin::inputs());
 }
 
-/// CVE-2013-0179 and its kin: what is printed must be looked at as carefully as what is served.
+/// CVE-2013-0179 and related bugs: printed data must be handled as carefully as served data.
 #[test]
 fn a_verbose_server_survives_too() {
     let mut inputs = hostile::text::inputs();
@@ -129,7 +129,7 @@ fn statistics_tell_no_addresses() {
     }
 }
 
-/// 32ea7d8b5: a watcher who does not read, while the cache turns over.
+/// 32ea7d8b5: a watcher that does not read, while the whole cache is replaced.
 #[test]
 fn watchers_that_do_not_read_are_dropped_or_skipped() {
     if Kind::under_test() == Kind::Memcached {
@@ -154,7 +154,7 @@ fn watchers_that_do_not_read_are_dropped_or_skipped() {
     server.assert_alive("watchers");
 }
 
-/// CVE-2022-48571 and the amplification of 2018: datagrams of rubbish, and large answers to none.
+/// Datagrams of garbage, and of large replies (CVE-2022-48571, the amplification of 2018).
 #[test]
 fn datagrams() {
     let port = free_port();
@@ -207,7 +207,7 @@ fn datagrams() {
     assert!(factor < 100 || server.kind() == Kind::Memcached, "amplified {factor} times");
 }
 
-/// UDP is off unless asked for (CVE-2018-1000115).
+/// UDP is off by default (CVE-2018-1000115).
 #[test]
 fn udp_is_off_by_default() {
     let server = Server::under_test(&[]);

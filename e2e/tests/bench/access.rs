@@ -1,4 +1,4 @@
-//! Servers that ask for a login, several servers, and how a run is bounded.
+//! Servers that require a login, several servers, and the limits of a run.
 
 use std::fs;
 use std::net::TcpStream;
@@ -14,12 +14,12 @@ use testkit::{Kind, Launch};
 
 use super::{command, folder, measured, said};
 
-/// Ended with the test.
+/// Killed when dropped.
 struct Redis(Child);
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -33,7 +33,7 @@ fn servers_that_want_a_login_are_measured() {
         folder.join(name).to_str().unwrap().to_owned()
     };
     let (users, wrong) = (&file("users", "me:secret\n"), file("wrong", "me:guess\n"));
-    // Redis may be asked by a password alone.
+    // Redis accepts a password without a user.
     let password = &file("password", "secret\n");
     let port = free_port();
     let redis = Command::new("redis-server")
@@ -70,7 +70,7 @@ fn servers_that_want_a_login_are_measured() {
     }
 }
 
-/// The same by memtier's `--authenticate`.
+/// Does the same with memtier's `--authenticate`.
 #[track_caller]
 fn by_memtiers_command_line(protocol: &str, address: &str, login: &str, json: &Path) {
     let name = match protocol {

@@ -1,4 +1,4 @@
-//! Servers that ask the bench for a certificate: ours and Debian's memcached.
+//! Servers that require a certificate from the bench: holdall and Debian's memcached.
 
 use e2e::certificates::Certificates;
 use testkit::process::free_port;
@@ -8,7 +8,7 @@ use super::{command, measured, said};
 
 const KINDS: [Kind; 2] = [Kind::Holdall, Kind::Memcached];
 
-/// A server that speaks TLS, and where.
+/// A server that speaks TLS, and its address.
 fn secured(kind: Kind, certificates: &Certificates, more: &str) -> (Server, String) {
     let (port, plain) = (free_port(), free_port());
     let (listen, plain_listen) = (format!("127.0.0.1:{port}"), format!("notls:127.0.0.1:{plain}"));
@@ -17,7 +17,7 @@ fn secured(kind: Kind, certificates: &Certificates, more: &str) -> (Server, Stri
     (Launch::new(kind).plain_port(plain).args(&args).start(), listen)
 }
 
-/// What a run shows of itself.
+/// The options that name a run's own certificate and key.
 fn identity(certificates: &Certificates, cert: &str, key: &str) -> String {
     let path = |name: &str, kind: &str| certificates.path(&format!("{name}.{kind}"));
     format!("--tls-cert {} --tls-key {}", path(cert, "crt"), path(key, "key"))
@@ -33,7 +33,7 @@ fn a_certificate_is_shown_to_servers_that_require_one() {
         let load = format!("run -s {address} -c 2 -n 50 --keys 10 --preload --verify");
         for trust in [format!("--tls-ca {ca}"), "--tls-insecure".to_owned()] {
             let shown = identity(&certificates, "client", "client");
-            // Each connection that is made anew shows it, too.
+            // Each new connection shows it, too.
             let words = format!("{load} {trust} {shown} --reconnect 20");
             let result = measured(&words);
             assert_eq!((result.total.requests, result.wrong), (100, 0), "{kind:?}");
@@ -45,8 +45,8 @@ fn a_certificate_is_shown_to_servers_that_require_one() {
             let output = command(&format!("{load} --tls-ca {ca} {shown}")).output().unwrap();
             let (text, errors) = said(&output);
             assert_eq!(output.status.code(), Some(1), "{kind:?}, {shown:?}: {text}{errors}");
-            // In TLS 1.3 the refusal comes behind the handshake, and may be overtaken by the
-            // connection's end.
+            // In TLS 1.3 the refusal comes after the handshake, and the end of the connection may
+            // overtake it.
             let words = ["alert", "closed", "reset", "Broken pipe"];
             let is_told = words.iter().any(|word| errors.contains(word));
             assert!(is_told, "{kind:?}, {shown:?}: {errors}");
@@ -62,7 +62,7 @@ fn files_that_cannot_be_shown_and_servers_that_are_not_believed_are_said() {
     let (ca, other) = (certificates.path("ca.crt"), certificates.path("other-ca.crt"));
     let load = format!("run -s {address} -c 1 -n 5 --keys 10");
     let client = identity(&certificates, "client", "client");
-    // A server that asks for none is content with one.
+    // A server that requires no certificate accepts one.
     assert_eq!(measured(&format!("{load} --tls-ca {ca} {client}")).total.requests, 5);
     let absent = identity(&certificates, "absent", "client");
     let mixed = identity(&certificates, "client", "foreign");

@@ -1,5 +1,5 @@
-//! Servers that are absent, die or answer garbage, traces that were cut short, full disks: said in
-//! words, and what was seen is kept.
+//! Absent servers, dying servers, garbage replies, truncated traces and full disks: the bench
+//! reports them, and keeps its measurements.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -53,7 +53,7 @@ fn garbage_is_shown() {
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            // Whatever is asked; it may have gone away.
+            // Ignores the request; the client may have closed the connection.
             let _ = stream.read(&mut [0; 512]);
             let _ = stream.write_all(b"SSH-2.0-OpenSSH\r\n");
         }

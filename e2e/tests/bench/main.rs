@@ -14,7 +14,7 @@ use std::process::Output;
 
 use measured::{command, measured};
 
-/// A folder of a test's own, empty.
+/// An empty folder for one test.
 fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench").join(name);
     let _ = std::fs::remove_dir_all(&folder);
@@ -22,7 +22,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// What was said on the standard output and the standard error.
+/// The standard output and the standard error.
 fn said(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))

@@ -1,5 +1,5 @@
-//! memtier_benchmark's and mcblaster's names: command lines that people use go on unchanged, and
-//! scripts find the tables that they read.
+//! The names memtier_benchmark and mcblaster: existing command lines work unchanged, and scripts
+//! find the tables that they read.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,7 +9,7 @@ use std::process::Command;
 use testkit::server::holdall_path;
 use testkit::{Kind, Launch};
 
-/// Runs a command line, its first word a link to the program, and returns the standard output.
+/// Runs a command line whose first word is a link to the program, and returns the standard output.
 #[track_caller]
 fn run(line: &str) -> String {
     let mut words = line.split_whitespace();
@@ -26,7 +26,7 @@ fn run(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The cells of a table's line, as `awk` parts them.
+/// The cells of a table's line, split as by `awk`.
 #[track_caller]
 fn cells<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
     let line = text.lines().find(|line| line.starts_with(first)).unwrap_or_else(|| {
@@ -39,7 +39,7 @@ fn cells<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
 fn memtiers_command_lines_print_memtiers_table() {
     let server = Launch::new(Kind::Memcached).start();
     let port = server.addr().port();
-    // The study's, with a time.
+    // The study's command line, with a time limit.
     let text = run(&format!(
         "memtier_benchmark -s 127.0.0.1 -p {port} -c 6 -t 2 -P memcache_binary --random-data \
          --key-minimum=100 --key-maximum=10000 --test-time=1"
@@ -55,7 +55,7 @@ fn memtiers_command_lines_print_memtiers_table() {
     let number = |cell: &str| cell.parse::<f64>().unwrap();
     let [sets, gets, totals] = ["Sets", "Gets", "Totals"].map(|name| cells(&text, name));
     assert_eq!((&sets[2..4], sets.len(), totals.len()), (&["---", "---"][..], 9, 9));
-    // A set to ten gets; hits and misses are all gets; rates add up.
+    // One set per ten gets; hits and misses add up to the gets; rates add up.
     assert!((number(gets[1]) / number(sets[1]) - 10.0).abs() < 0.5, "{text}");
     assert!((number(gets[2]) + number(gets[3]) - number(gets[1])).abs() < 0.05, "{text}");
     assert!((number(sets[1]) + number(gets[1]) - number(totals[1])).abs() < 0.05, "{text}");
@@ -66,7 +66,7 @@ fn memtiers_command_lines_print_memtiers_table() {
     assert!(text.contains("\nRequest Latency Distribution\nType     <= msec         Percent\n"));
     let last = text.lines().rfind(|line| line.starts_with("GET ")).unwrap();
     assert!(last.ends_with(" 100.000"), "{last}");
-    // Several runs, percentiles of one's own, files, no distribution.
+    // Several runs, other percentiles, files, no distribution.
     let text = run(&format!(
         "memtier_benchmark --server=127.0.0.1 --port={port} --protocol=memcache_text --clients=2 \
          --threads=1 --requests=200 --ratio=1:1 --key-pattern=S:S --key-maximum=100 --data-size=64 \
@@ -95,7 +95,7 @@ fn memtiers_command_lines_print_memtiers_table() {
 fn mcblasters_command_lines_print_mcblasters_figures() {
     let server = Launch::new(Kind::Memcached).start();
     let port = server.addr().port();
-    // Those of "Enhancing the Scalability of Memcached", 4.2.2, shorter.
+    // The command lines of "Enhancing the Scalability of Memcached", 4.2.2, shorter.
     let filled =
         run(&format!("mcblaster -p {port} -t 2 -z 64 -k 1000 -r 10 -W 1000 -d 1 127.0.0.1"));
     let asked = run(&format!("mcblaster -p {port} -t 2 -z 64 -k 1000 -r 1000 -W 0 -d 1 127.0.0.1"));

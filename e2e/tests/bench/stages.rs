@@ -1,4 +1,4 @@
-//! The stages of a request, against servers that tell their own times and such that do not.
+//! The stages of a request, against servers that report their own times and servers that do not.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use testkit::{FaultProxy, Mode, Server};
 
 use super::{command, folder, said};
 
-/// The stages of gets of a server, and their text.
+/// The stages of a server's gets, and the text printed for them.
 fn stages_of(server: SocketAddr, name: &str, value_bytes: usize) -> (StagesResult, String) {
     let file = folder(name).join("stages.json");
     let words = format!("stages -s {server} -n 500 -d {value_bytes}");
