@@ -333,8 +333,7 @@ fn a_server_that_one_proxy_does_not_reach_is_believed_by_no_other() {
         fs::write(&hosts, format!("{} alone.test\n", addr.ip())).unwrap();
         let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
         let within = ["unshare", "--map-root-user", "--mount", "sh", "-c", &script, "sh"];
-        // No short timeout: a refused connection is an immediate error, and no other server is
-        // late.
+        // No short timeout: a refused connection fails at once, and no other server is late.
         let quick = ["-r", "10", "--probe-timeout-max", "20", "-a", folder.name()];
         Router::under(&within, &config, &[&quick[..], more].concat())
     };

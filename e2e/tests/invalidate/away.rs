@@ -1,5 +1,5 @@
-//! Clusters that are away, and logs that are gone: nobody else waits, and nothing is lost or
-//! deleted that need not be.
+//! Unavailable clusters and missing logs: no other cluster waits, nothing is lost, and nothing is
+//! deleted without need.
 
 use std::fs;
 use std::thread;
@@ -17,7 +17,7 @@ use crate::mysql::purge;
 const ITEMS: &str = "CREATE TABLE items (id INT PRIMARY KEY, v INT)";
 const ITEM_KEYS: &str = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
 
-/// One transaction for each of these rows.
+/// Commits one transaction for each of these rows.
 fn replace(database: &Mysqld, ids: std::ops::Range<u32>) {
     let statements: Vec<String> =
         ids.map(|id| format!("REPLACE INTO items VALUES ({id}, 0)")).collect();
@@ -49,7 +49,7 @@ fn a_cluster_that_is_away_holds_up_no_other_and_gets_everything() {
     replace(&database, 0..300);
     until_absent(&near, &keys, &keys[..300], &invalidator);
     invalidator.until("cluster:c1:spool_records", |count| count > 0);
-    // What is on the disk does not hold the position.
+    // Deletes on the disk do not hold the position back.
     let end = format!("position mariadb-gtid:{}", database.sql("SELECT @@gtid_binlog_pos").trim());
     let until = Instant::now() + Duration::from_secs(30);
     while !fs::read_to_string(invalidator.checkpoint()).unwrap().contains(&end) {
@@ -66,7 +66,7 @@ fn a_cluster_that_is_away_holds_up_no_other_and_gets_everything() {
     proxy.restart();
     until_absent(&behind, &keys, &keys[..310], &invalidator);
     invalidator.until("cluster:c1:spool_records", |count| count == 0);
-    // And from then on as ever.
+    // Later changes arrive as usual.
     replace(&database, 310..320);
     until_absent(&behind, &keys, &keys[..320], &invalidator);
     fs::remove_file(config).unwrap();
@@ -141,7 +141,7 @@ fn a_change_of_the_configuration_gives_up_no_deletes_on_the_disk() {
     assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
 }
 
-/// A router that cannot reach the server keeps the delete; another one can.
+/// If one router cannot reach the server and keeps the delete, another router executes it.
 #[test]
 fn what_one_router_keeps_for_later_another_executes() {
     let database = Mysqld::mariadb(1, &[]);
@@ -168,7 +168,7 @@ fn what_one_router_keeps_for_later_another_executes() {
     replace(&database, 1..2);
     until_absent(&server, &keys, &keys[..1], &invalidator);
     invalidator.until("cluster:c:kept_by_routers", |count| count == 0);
-    // No router reaches the server: nothing waits, and the lag says that something is to come.
+    // No router reaches the server: nothing waits, and the lag shows that a delete is pending.
     ways[1].set(Mode::Refuse);
     replace(&database, 2..3);
     invalidator.until("cluster:c:kept_by_routers", |count| count == 1);

@@ -1,5 +1,5 @@
-//! The canary: whatever hop between a commit and the caches is cut, held or lies, its age says so,
-//! and nothing else does.
+//! The canary: if a hop between a commit and the caches is cut, stalled or faulty, the canary's age
+//! shows it, and nothing else does.
 //!
 //! `CANARY` is the number of faults of each database (each once without it), `SEED` repeats their
 //! order.
@@ -18,12 +18,12 @@ use crate::harness::cache;
 
 const CLUSTER: &str = "cluster:c0";
 
-/// How a hop fails, and how it is mended.
+/// The start and the end of a hop's failure.
 struct Fault<'h> {
     name: &'static str,
     begin: Box<dyn Fn() + 'h>,
     end: Box<dyn Fn() + 'h>,
-    /// What the invalidator says of it.
+    /// The obstacle that the invalidator reports.
     said: &'static str,
 }
 
@@ -36,7 +36,7 @@ fn fault<'h>(
     Fault { name, begin: Box::new(begin), end: Box::new(end), said }
 }
 
-/// A proxy that does this, and is open afterwards.
+/// A fault that sets the fault proxy to this mode, and back to open.
 fn relayed<'h>(
     name: &'static str,
     said: &'static str,
@@ -46,7 +46,7 @@ fn relayed<'h>(
     fault(name, said, move || proxy.set(mode), || proxy.set(Mode::Open))
 }
 
-/// A router's configuration: deletes go to the server, or nowhere and are acknowledged.
+/// A router's configuration: it sends deletes to the server, or drops and acknowledges them.
 fn route(server: &FaultProxy, is_lying: bool) -> String {
     let policies = if is_lying { r#", "operation_policies": {"delete": "NullRoute"}"# } else { "" };
     format!(
@@ -55,10 +55,10 @@ fn route(server: &FaultProxy, is_lying: bool) -> String {
     )
 }
 
-/// A log that leaves the canary's table out without a word.
+/// Makes the log omit the canary's table silently.
 fn leave_out(database: &Database) {
     match database {
-        // What is written into the view is logged under the name behind it.
+        // Writes to the view are logged under the name of the table behind it.
         Database::Mysqld(database) => database
             .sql("RENAME TABLE canary TO behind; CREATE VIEW canary AS SELECT * FROM behind"),
         Database::Postgres(database) => database.sql("ALTER PUBLICATION cached DROP TABLE canary"),
@@ -140,7 +140,7 @@ fn every_hop_fails(database: &Database) {
     let (mut rng, mut longest) = (Rng::new(seed), (Duration::ZERO, ""));
     let count = env::var("CANARY").map_or(faults.len(), |text| text.parse().expect("a number"));
     for turn in 0..count {
-        // The first ones are each once.
+        // The first rounds cover each fault once.
         let at = if turn < faults.len() { turn } else { rng.below(faults.len()) };
         let Fault { name, begin, end, said } = &faults[at];
         invalidator.until(&late(), |late| late == 0);
@@ -166,7 +166,7 @@ fn late() -> String {
     format!("{CLUSTER}:canary_late")
 }
 
-/// What the late canary waits for; empty while it is not late.
+/// The obstacle of the late canary; empty while it is not late.
 fn obstacle(invalidator: &Invalidator) -> String {
     let mut wire = Wire::connect(invalidator.status);
     wire.send(b"stats\r\nquit\r\n");

@@ -1,4 +1,4 @@
-//! Batches in blocks of zstd, to routers that take them and to those that do not.
+//! Batches in zstd blocks, to routers that support them and to routers that do not.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::harness::{absent, cache, fill};
 
 const ROWS: usize = 500;
 
-/// Changes all rows; answers 1 if blocks were sent.
+/// Changes all rows; returns 1 if blocks were sent.
 fn deletes_arrive(database: &Database, router: SocketAddr, cache: &testkit::Server) -> u64 {
     database.make("items", 0);
     let keys = format!("[keys.tables]\n\"{}\" = \"item:{{id}}\"", database.table("items"));
@@ -24,7 +24,7 @@ fn deletes_arrive(database: &Database, router: SocketAddr, cache: &testkit::Serv
     invalidator.until("cluster:c0:delivered", |count| count >= ROWS as u64);
     assert_eq!(absent(cache, &names), names);
     let is_compressed = invalidator.stat("cluster:c0:compressed").unwrap();
-    // What is refused as a block is sent again as it is.
+    // A batch that was refused as a block is sent again uncompressed.
     assert_eq!(invalidator.stat("cluster:c0:retried"), Some(0));
     is_compressed
 }

@@ -1,8 +1,8 @@
-//! A log whose packets arrive cut, changed, or as half of one: the invalidator goes on, as the same
-//! process, and loses nothing.
+//! A log whose packets arrive cut, changed, or half: the invalidator continues in the same process,
+//! and loses nothing.
 //!
-//! The relay here reads packets, to find the event that it changes. `testkit::FaultProxy` passes
-//! bytes on and knows no protocol.
+//! This relay parses packets, to find the event that it changes. `testkit::FaultProxy` forwards
+//! bytes and knows no protocol.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -15,31 +15,31 @@ use testkit::database::Mysqld;
 
 use crate::harness::{cache, fill, until_absent};
 
-/// Types of events, as MariaDB writes them for an inserted row.
+/// Types of events that MariaDB writes for an inserted row.
 const XID: u8 = 16;
 const TABLE: u8 = 19;
 pub(crate) const ROWS: u8 = 23;
 pub(crate) const GTID: u8 = 162;
 
-/// What happens to a packet.
+/// A fault of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// It ends this number of bytes earlier, and says so: shorter than its event, which makes the
-    /// library panic.
+    /// The packet ends this number of bytes earlier, with a matching length: shorter than its
+    /// event, which makes the library panic.
     Cut(usize),
-    /// The byte at this place has its bits turned over.
+    /// All bits of the byte at this place are flipped.
     Flip(usize),
-    /// The connection ends in its middle.
+    /// The connection ends in the middle of the packet.
     Half,
-    /// It announces this number of bytes more, or fewer, than come: everything after it is out of
-    /// step.
+    /// The packet announces this number of bytes more, or fewer, than it has: the rest of the
+    /// stream is misaligned.
     Says(i32),
 }
 
-/// Faults to come, each for the next event of its type.
+/// Pending faults, each for the next event of its type.
 pub(crate) type Faults = Arc<Mutex<VecDeque<(u8, Fault)>>>;
 
-/// Passes on what two sides say, but for what the database says of its log.
+/// Forwards both directions, and applies the faults to the log's events.
 pub(crate) fn relay(database: SocketAddr, faults: &Faults) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -48,7 +48,7 @@ pub(crate) fn relay(database: SocketAddr, faults: &Faults) -> SocketAddr {
         for client in listener.incoming().map_while(Result::ok) {
             let Ok(server) = TcpStream::connect(database) else { continue };
             let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            // Either side may end whenever it likes, and takes the other with it.
+            // Either side may close the connection; the relay then closes the other.
             thread::spawn(move || {
                 let _ = io::copy(&mut from, &mut to);
                 let _ = to.shutdown(Shutdown::Both);
@@ -64,7 +64,7 @@ pub(crate) fn relay(database: SocketAddr, faults: &Faults) -> SocketAddr {
     address
 }
 
-/// The database's packets: three bytes of length, one of number, the body.
+/// Forwards the database's packets: three bytes of length, one of number, the body.
 fn packets(mut from: &TcpStream, mut to: &TcpStream, faults: &Faults) -> io::Result<()> {
     loop {
         let mut head = [0; 4];
@@ -72,8 +72,7 @@ fn packets(mut from: &TcpStream, mut to: &TcpStream, faults: &Faults) -> io::Res
         let length = u32::from_le_bytes([head[0], head[1], head[2], 0]);
         let mut body = vec![0; length as usize];
         from.read_exact(&mut body)?;
-        // A mark that it is an event, four bytes of time, the event's type; 19 bytes are its
-        // header.
+        // The marker of an event, four bytes of time, the event's type; the header has 19 bytes.
         let kind = body.get(5).copied().filter(|_| body[0] == 0 && length > 20);
         match kind.and_then(|kind| next_of(kind, faults)) {
             None => {}
@@ -116,7 +115,7 @@ fn a_log_that_is_cut_and_changed_on_its_way_is_read_again_and_nothing_is_lost() 
         mysqld_source(&[&database], "").replace(&database.addr().to_string(), &relayed.to_string());
     let keys = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
     let mut invalidator = Invalidator::new(&lines, keys, &[server.addr()], "");
-    // Its begin is kept before anything is read, so `now` does not count again.
+    // The invalidator keeps its start position before it reads, so `now` is not applied again.
     invalidator.start(&["--since", "now"]);
     let all = [
         (ROWS, Fault::Cut(8)),
@@ -124,7 +123,7 @@ fn a_log_that_is_cut_and_changed_on_its_way_is_read_again_and_nothing_is_lost() 
         (GTID, Fault::Cut(10)),
         (ROWS, Fault::Flip(22)),
         (TABLE, Fault::Flip(30)),
-        // The number of a transaction: taken for another, it would become a position.
+        // The number of a transaction: misread, it would become a position.
         (GTID, Fault::Flip(20)),
         // The event's own length.
         (XID, Fault::Flip(10)),

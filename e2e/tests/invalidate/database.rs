@@ -1,4 +1,4 @@
-//! Either database, where a test is the same for both.
+//! A database of any kind, for tests that are the same for all.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, RwLock};
@@ -11,16 +11,16 @@ use e2e::invalidator::mysqld_source;
 
 use crate::postgres;
 
-/// One of them.
+/// One of the databases.
 pub(crate) enum Database {
     Mysqld(Mysqld),
     Postgres(Postgres),
 }
 
-/// Makes one whose acknowledged commits outlive the process, not the machine: its name, and how.
+/// A database's name, and its constructor: commits survive the process, but not the machine.
 type Maker = (&'static str, fn() -> Database);
 
-/// Makes connections to a database that may be away.
+/// Returns a function that connects to a database, which may be down.
 pub(crate) fn sessions(database: &Arc<RwLock<Database>>) -> Arc<dyn Fn() -> Session + Send + Sync> {
     let database = Arc::clone(database);
     Arc::new(move || database.read().unwrap().session())
@@ -47,7 +47,7 @@ impl Database {
         Self::Postgres(Postgres::start(&[]))
     }
 
-    /// Whose server with a binary log it is.
+    /// The brand of a server with a binary log.
     pub(crate) const fn brand(&self) -> Option<Brand> {
         match self {
             Self::Mysqld(database) => Some(database.brand()),
@@ -55,7 +55,7 @@ impl Database {
         }
     }
 
-    /// Where it listens.
+    /// The address that the database listens on.
     pub(crate) fn addr(&self) -> SocketAddr {
         match self {
             Self::Mysqld(database) => database.addr(),
@@ -79,7 +79,7 @@ impl Database {
         }
     }
 
-    /// Makes a table that is followed, with `rows` rows numbered from 0.
+    /// Creates a followed table, with `rows` rows numbered from 0.
     pub(crate) fn make(&self, name: &str, rows: u64) {
         self.sql(&format!("CREATE TABLE {name} (id BIGINT PRIMARY KEY, v BIGINT)"));
         let numbers = match self {
@@ -97,7 +97,7 @@ impl Database {
         }
     }
 
-    /// Inserts `rows` rows, `together` in each transaction.
+    /// Inserts `rows` rows, `together` per transaction.
     pub(crate) fn insert(&self, name: &str, rows: u32, together: u32) {
         let statement = match self {
             Self::Mysqld(_) => format!(
@@ -112,8 +112,8 @@ impl Database {
         self.sql(&statement);
     }
 
-    /// From now on the log shows commits that no other session sees: they wait for a replica that
-    /// is not there.
+    /// From now on the log shows commits that no other session sees: they wait for an absent
+    /// replica.
     pub(crate) fn hold_commits(&self) {
         match self {
             Self::Mysqld(database) => database.sql(
@@ -131,7 +131,7 @@ impl Database {
         };
     }
 
-    /// Gives up the wait.
+    /// Ends the wait.
     pub(crate) fn release_commits(&self) {
         match self {
             Self::Mysqld(database) => database.sql("SET GLOBAL rpl_semi_sync_master_enabled = 0"),
@@ -171,7 +171,7 @@ impl Database {
         }
     }
 
-    /// Ends the connections on which the log is read.
+    /// Closes the connections that read the log.
     pub(crate) fn kill_followers(&self) {
         match self {
             Self::Mysqld(database) => {
@@ -189,7 +189,7 @@ impl Database {
     }
 }
 
-/// Waits until it is so.
+/// Waits until `is_so` returns true.
 #[track_caller]
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);

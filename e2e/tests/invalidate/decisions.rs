@@ -1,5 +1,4 @@
-//! Changes that a log shows in another way than by rows, or not at all, are found and never passed
-//! over.
+//! Changes that a log does not show as rows, or not at all, are detected and never skipped.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ const PUBLISH: &str =
 const KEYS_OF_TABLES: &str =
     "[keys.tables]\n\"public.users\" = \"user:{id}\"\n\"public.parted\" = \"user:{id}\"";
 
-/// Changes of what PostgreSQL's tables hold, or of what its log carries.
+/// Changes of the contents of PostgreSQL's tables, or of its log.
 const OF_POSTGRES: [&str; 14] = [
     "TRUNCATE users",
     "/* tool */ truncate\ntable only public.\"users\"",
@@ -177,7 +176,7 @@ fn a_log_that_one_server_purged_is_read_from_the_next() {
     assert_eq!(invalidator.stat("gaps"), Some(0));
 }
 
-/// Only MySQL logs the rows that a foreign key changes, from 9.6 on; `MYSQL_HOME` may be one.
+/// Only MySQL from 9.6 on logs the rows that a foreign key changes; `MYSQL_HOME` may be one.
 #[test]
 fn rows_that_a_foreign_key_changes_are_deleted_or_refused() {
     Brand::ALL.into_iter().for_each(cascades);
@@ -216,7 +215,7 @@ fn cascades(brand: Brand) {
     database.sql("DELETE FROM users WHERE id = 1; DELETE FROM pets WHERE id = 7");
     until_absent(&server, &names, &["user:1"], &invalidator);
     assert!(invalidator.log().contains("their keys may be old"), "{}", invalidator.log());
-    // What a statement changes is in the log.
+    // The log has the changes that a statement makes directly.
     database.sql("INSERT INTO pets VALUES (7, 2)");
     until_absent(&server, &names, &["user:1", "pet:7"], &invalidator);
     assert!(invalidator.is_running());

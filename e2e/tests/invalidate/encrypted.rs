@@ -1,5 +1,5 @@
-//! TLS towards MariaDB: who is believed, who is refused, and that nobody waits for a
-//! refusal to change. TLS and logins towards routers.
+//! TLS to MariaDB: trusted and refused certificates, and no retries after a refusal. TLS and logins
+//! to routers.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -61,7 +61,7 @@ fn certificates_are_verified_as_sslmode_says() {
         database.sql("INSERT INTO users VALUES (1); DELETE FROM users");
         until_absent(&server, &["user:1"], &["user:1"], &invalidator);
     }
-    // Each ends `run`, too: trying again changes nothing.
+    // Each also ends `run`: a retry would change nothing.
     for (host, mode, issuers, fault) in [
         ("127.0.0.1", "verify-ca", "ca.crt", "verify-full"),
         ("127.0.0.1", "verify-full", "other-ca.crt", "UnknownIssuer"),
@@ -90,7 +90,7 @@ fn a_server_without_tls_is_refused_unless_it_is_preferred_alone() {
     reading(&database, "127.0.0.1", more, server.addr()).start(&[]);
 }
 
-/// MySQL has a code of its own for it.
+/// MySQL has a separate error code for it.
 #[test]
 fn a_mysql_that_wants_tls_is_asked_once() {
     let database = Mysqld::start(Brand::MySql, 1, &[]);
@@ -100,7 +100,7 @@ fn a_mysql_that_wants_tls_is_asked_once() {
     assert!(said.contains("set sslmode in [source]"), "{said}");
 }
 
-/// Deletes, the canary and the monitor go through a router that wants TLS and a login.
+/// Deletes, the canary and the monitor use a router that requires TLS and a login.
 #[test]
 fn routers_with_tls_and_logins_are_reached_and_verified() {
     let files = Certificates::new();
@@ -127,7 +127,7 @@ fn routers_with_tls_and_logins_are_reached_and_verified() {
         ],
     );
     let secured = SocketAddr::from(([127, 0, 0, 1], port));
-    // A refused login is answered after a pause.
+    // The reply to a refused login is delayed.
     let more = "[canary]\ntable = \"shop.canary\"\nevery_ms = 200\n[monitor]\none_in = 1\n\
         [delivery]\nanswer_within_ms = 10000";
     let with = |issuers: &str, password: &str| {
@@ -165,8 +165,8 @@ fn routers_with_tls_and_logins_are_reached_and_verified() {
     }
 }
 
-/// A router that wants a certificate of its clients takes deletes from one that has a good one, and
-/// the others are said to be away.
+/// A router that requires client certificates accepts deletes from an invalidator with a valid one;
+/// without one, the invalidator reports the router as unavailable.
 #[test]
 fn a_router_that_wants_a_certificate_is_shown_ones_own() {
     let files = Certificates::new();

@@ -1,5 +1,5 @@
-//! Markers that hold a place in the log: whoever has written a row in a region whose database is
-//! three seconds behind reads it, or a newer one, whoever else writes it.
+//! Markers that hold a position in the log: in a region whose database lags by three seconds, a
+//! writer of a row then reads its own version or a newer one, even with other writers.
 
 use std::thread;
 
@@ -9,10 +9,10 @@ use testkit::database::{Brand, Mysqld, Postgres};
 
 use super::harness::cache;
 
-/// Seconds.
+/// The replica's lag in seconds.
 const LAG: u32 = 3;
 
-/// Writes of each writer.
+/// The number of writes of each writer.
 const WRITES: usize = 12;
 
 /// A master, and the region's replica.
@@ -24,7 +24,7 @@ enum Databases {
 impl Databases {
     fn mysqld(brand: Brand) -> Self {
         let both = [Mysqld::start(brand, 1, &[]), Mysqld::start(brand, 2, &[])];
-        // Both made their own user and database before; replication begins after that.
+        // Both have created their own user and database; replication starts after that.
         both.iter().for_each(Mysqld::reset_log);
         both[1].follow(&both[0]);
         both[0].sql("CREATE TABLE t (id INT PRIMARY KEY, v INT); INSERT INTO t VALUES (1, 0)");
@@ -73,7 +73,7 @@ impl Databases {
         said.trim().parse().unwrap()
     }
 
-    /// Whether the replica has reached a place.
+    /// True if the replica has reached this position.
     fn has(&self, place: &Position) -> bool {
         let query = place.reached_query();
         let said = match self {
@@ -83,7 +83,7 @@ impl Databases {
         matches!(said.trim(), "1" | "t")
     }
 
-    /// The row as the markers ask for it, and whether the replica was read.
+    /// The row, read from the source that the markers choose; true if that is the replica.
     fn load(&self, from: &ReadFrom) -> (i64, bool) {
         let is_local = match from {
             ReadFrom::Local => true,
@@ -96,7 +96,7 @@ impl Databases {
 
 fn own_writes_are_read(databases: &Databases) {
     let server = cache();
-    // What follows the region's log deletes the key, and no marker.
+    // The invalidator of the region's log deletes the key, and no marker.
     let mut invalidator = match databases {
         Databases::Mysqld([_, replica]) => {
             let keys = "tables = { \"shop.t\" = \"row:{id}\" }";
@@ -128,7 +128,7 @@ fn own_writes_are_read(databases: &Databases) {
     });
     let last = 2 * i64::try_from(WRITES).unwrap();
     assert_eq!(databases.read(0), last);
-    // The replica is read again once it has the last write, though the marker still stands.
+    // The replica is read again once it has the last write, although the marker still exists.
     loop {
         let from = block_on(markers.read_from("row:1"));
         assert!(matches!(from, ReadFrom::LocalAt(_)), "{from:?}");

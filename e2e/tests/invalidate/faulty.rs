@@ -1,4 +1,4 @@
-//! A false database: it asks for what it must not have.
+//! A hostile database, which requests a file of its client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use e2e::certificates::Folder;
 use e2e::invalidator::Invalidator;
 
-/// The greeting of a MariaDB server that offers all that one can, but for TLS.
+/// The greeting of a MariaDB server that offers all capabilities except TLS and compression.
 fn greeting() -> Vec<u8> {
     const ALL_BUT_COMPRESSION_AND_TLS: u32 = !(1 << 5 | 1 << 11);
     let offers = ALL_BUT_COMPRESSION_AND_TLS.to_le_bytes();
@@ -37,8 +37,8 @@ fn receive(stream: &mut TcpStream) -> Vec<u8> {
     packet
 }
 
-/// Answers the first query by the request for a file of the client's; returns all that comes
-/// after that.
+/// Replies to the first query with a request for a file of the client; returns all bytes that
+/// follow.
 fn ask_for(listener: &TcpListener, file: &str) -> Vec<u8> {
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -48,7 +48,7 @@ fn ask_for(listener: &TcpListener, file: &str) -> Vec<u8> {
     receive(&mut stream);
     send(&mut stream, 1, &[&[0xfb], file.as_bytes()].concat());
     let mut rest = Vec::new();
-    // A connection that is reset says no more, either.
+    // A reset connection also sends no more bytes.
     let _ = stream.read_to_end(&mut rest);
     rest
 }

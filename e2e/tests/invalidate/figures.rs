@@ -1,13 +1,13 @@
 //! Figures of the invalidator: the time from a commit to its delete in the cache, keys read and
-//! delivered a second, and packets saved by batching. They are printed; the tests assert only that
-//! every delete arrives.
+//! delivered per second, and packets saved by batching. They are printed; the tests assert only
+//! that every delete arrives.
 //!
-//! `DISTANCE_MS` is the time there and back to a router that is far away.
+//! `DISTANCE_MS` is the round-trip time to a distant router.
 //!
-//! `CHANGES` is how many row changes each measurement makes, `RATE` how many a second, `SERVERS`
-//! how many servers packets go to, `DATABASES` how many databases they come from, `BATCH_WAIT_US`
-//! how long a batch waits for more. `cargo xtask bench invalidation` runs them with many and with
-//! the release build.
+//! `CHANGES` is the number of row changes of each measurement, `RATE` their number per second,
+//! `SERVERS` the number of servers that receive packets, `DATABASES` the number of databases,
+//! `BATCH_WAIT_US` the time that a batch waits for more. `cargo xtask bench invalidation` runs them
+//! with large numbers and the release build.
 
 use std::env;
 use std::io::{Read as _, Write as _};
@@ -22,7 +22,7 @@ use testkit::{Kind, Launch, Router, Server};
 
 use crate::database::Database;
 
-/// Rows that one transaction changes.
+/// The number of rows that one transaction changes.
 const ROWS: u32 = 10;
 
 fn number(name: &str, default: u32) -> u32 {
@@ -34,7 +34,7 @@ fn delivery() -> String {
     format!("[delivery]\n{}", wait.unwrap_or_default())
 }
 
-/// Row `id` of the table means this key.
+/// Maps row `id` of the table to this key.
 fn keys(database: &Database) -> String {
     format!("[keys.tables]\n\"{}\" = \"item:{{id}}\"", database.table("items"))
 }
@@ -47,12 +47,12 @@ fn small() -> Server {
     Launch::new(Kind::Holdall).args(&["-t", "1", "-m", "64"]).start()
 }
 
-/// The value at `per_mille` thousandths of sorted ones.
+/// The sorted value at `per_mille` thousandths.
 fn quantile(sorted: &[Duration], per_mille: usize) -> Duration {
     sorted[(sorted.len() - 1) * per_mille / 1000]
 }
 
-/// Waits for turns that come regularly.
+/// Waits for turns at regular intervals.
 struct Turns {
     begin: Instant,
     every: Duration,
@@ -67,8 +67,8 @@ impl Turns {
     }
 }
 
-/// Commits transactions of `ROWS` rows at its share of the rate; answers, for the first row of
-/// each, how long after the commit was asked for, and after it was acknowledged, its key was gone.
+/// Commits transactions of `ROWS` rows at its share of the rate; returns, for the first row of
+/// each, the times from the request and from the acknowledgement of the commit to its key's delete.
 fn writer(
     database: &Database,
     cache: SocketAddr,
@@ -159,7 +159,7 @@ fn read_and_deliver(name: &str, database: &Database) {
     let server = small();
     let router = Router::over(&[server.addr()], "\"PoolRoute|all\"", &["--num-proxies", "1"]);
     let mut invalidator = follow(database, &router);
-    // Its position is kept before it reads; what is written while it is away is the log to be read.
+    // It keeps its position before it reads; changes made while it is down are the log to read.
     invalidator.start(&[]);
     invalidator.kill();
     database.insert("items", changes, ROWS);
@@ -211,8 +211,7 @@ fn deliver_far(name: &str, database: &Database, distance: Duration, compression:
     );
 }
 
-/// A relay before an address: what either side sends arrives after `trip`, and holds up nothing
-/// that is sent later.
+/// A relay before an address: all bytes arrive after `trip`, and delay no later bytes.
 fn relay(to: SocketAddr, trip: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -244,13 +243,12 @@ fn pass(mut from: TcpStream, mut to: TcpStream, trip: Duration) {
                 return;
             }
         }
-        // Either side may end whenever it likes.
+        // Either side may close the connection.
         let _ = to.shutdown(Shutdown::Both);
     });
 }
 
-/// Packets with data, and bytes, sent on the connections of which this is true of our port and the
-/// peer's.
+/// Data packets and bytes sent on the connections for whose own and peer port `is_meant` is true.
 fn sent(is_meant: impl Fn(u16, u16) -> bool) -> (u64, u64) {
     let output = Command::new("ss").args(["-tinHO", "state", "established"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -273,7 +271,7 @@ fn sent(is_meant: impl Fn(u16, u16) -> bool) -> (u64, u64) {
     (packets, bytes)
 }
 
-/// One delete a packet, from one database straight to all servers; packets and bytes.
+/// Sends one delete per packet directly to all servers; returns packets and bytes.
 fn one_by_one(servers: &[SocketAddr], changes: u32, rate: u32) -> (u64, u64) {
     let mut streams: Vec<TcpStream> =
         servers.iter().map(|address| TcpStream::connect(address).unwrap()).collect();
@@ -303,7 +301,7 @@ fn change(database: &Database, changes: u32, rate: u32) {
     }
 }
 
-/// Streams of several databases, each with its invalidator, into one cluster of many servers.
+/// Streams of several databases, each with its own invalidator, into one cluster of many servers.
 #[test]
 fn figures_of_packets_with_and_without_batches() {
     for (name, make) in Database::BOTH {
@@ -347,7 +345,7 @@ fn packets(name: &str, make: fn() -> Database) {
         single_bytes * count,
         number_f64(single * count) / number_f64(batched)
     );
-    // A batch has at least one whole transaction, and goes twice.
+    // A batch has at least one whole transaction, and is sent twice.
     let most = u64::from(changes / 2) * count;
     assert!(single > 0 && batched > 0 && batched < most, "{single}, {batched}");
 }

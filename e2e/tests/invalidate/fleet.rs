@@ -1,10 +1,10 @@
-//! A deployment as people run it: TLS to database and routers, two invalidators that
-//! take turns, two routers with spools, and one of four servers dead all the time. One process
-//! after the other is ended by `kill -9` under load. After each trouble no living server has an old
-//! value; and while nothing but the dead server is wrong, reads of the others are fresh.
+//! A realistic deployment: TLS to database and routers, two invalidators that take turns, two
+//! routers with spools, and one of four servers dead all the time. One process after the other is
+//! killed by `kill -9` under load. After each trouble no living server has an old value; and while
+//! only the dead server fails, reads from the others are fresh.
 //!
 //! `KILLS` is the number of rounds of each database (each trouble once without it), `SEED` repeats
-//! the choices. With `KILLS` an old value that is read a second after its change fails, too.
+//! the choices. With `KILLS` an old value read a second after its change fails the test, too.
 
 use std::env;
 use std::fs;
@@ -31,17 +31,17 @@ use crate::standby::{nothing_waits, pair_of, wait_as_second};
 
 const SERVERS: usize = 4;
 
-/// What happens in a round, each first once.
+/// The troubles of a round; the first rounds cover each once.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
-    /// The invalidator that works.
+    /// The working invalidator is killed.
     Worker,
-    /// The one that waits.
+    /// The waiting invalidator is killed.
     Standby,
-    /// The one that works stands still.
+    /// The working invalidator stalls.
     Still,
     Router(usize),
-    /// A server that is not the dead one.
+    /// A server other than the dead one is killed.
     Server,
     Database,
     Connection,
@@ -58,12 +58,12 @@ const TROUBLES: [Trouble; 8] = [
     Trouble::Connection,
 ];
 
-/// Servers behind two routers, each with a spool and a port that wants TLS and a certificate.
+/// Servers behind two routers, each with a spool and a port that requires TLS and a certificate.
 struct Cluster {
     servers: Vec<Process>,
     routers: Vec<Process>,
     secured: Vec<SocketAddr>,
-    /// The server that never answers, and the one that has the key of [`rows::settle`]'s row.
+    /// The server that never answers, and the one that holds the key of [`rows::settle`]'s row.
     dead: usize,
     holder: usize,
     _files: Folder,
@@ -106,14 +106,14 @@ impl Cluster {
         [self.routers[0].address, self.routers[1].address]
     }
 
-    /// What a server has of a row.
+    /// The value of a row at a server.
     fn value(&self, server: usize, row: u64) -> Option<u64> {
         let mut wire = Wire::connect(self.servers[server].address);
         wire.send(format!("mg item:{row} v\r\n").as_bytes());
         wire.line().starts_with("VA ").then(|| wire.line().parse().unwrap())
     }
 
-    /// The lines of a configuration.
+    /// The cluster's lines of a configuration.
     fn lines(&self, certificates: &Certificates) -> String {
         let path = |name: &str| certificates.path(name);
         format!(
@@ -143,8 +143,8 @@ impl Cluster {
     }
 }
 
-/// A database with TLS, and the lines of its source. The MySQL 8.0.15 that there is has no cipher
-/// in common with us, and is reached without TLS.
+/// A database with TLS, and the lines of its source. The available MySQL 8.0.15 shares no cipher
+/// with the invalidator, and is reached without TLS.
 fn secured(brand: Option<Brand>, files: &Certificates) -> (Database, String) {
     let (cert, key) = (files.path("server.crt"), files.path("server.key"));
     let verified = format!("verify-full\"\nsslrootcert = \"{}", files.path("ca.crt"));
@@ -203,7 +203,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until what was written came to every living server.
+    /// Waits until earlier changes have reached every living server.
     fn settle(&self, version: u64) {
         let end = Instant::now() + Duration::from_secs(120);
         let until = |what: &str, is_so: &dyn Fn() -> bool| {
@@ -217,7 +217,7 @@ impl Fleet {
         let mut wire = Wire::connect(self.cluster.servers[self.cluster.holder].address);
         wire.expect(format!("set item:{row} 0 0 1\r\n1\r\n").as_bytes(), b"STORED\r\n");
         let update = format!("UPDATE items SET v = {version} WHERE id = {row}");
-        // The trouble may cut the connection of whoever asks.
+        // The trouble may cut this connection.
         let changed = || self.database.read().unwrap().session().run(&update).is_some();
         until("the mark is not written", &changed);
         until("the mark stays", &|| self.cluster.value(self.cluster.holder, row).is_none());
@@ -225,14 +225,14 @@ impl Fleet {
         until("nobody waits", &|| self.both.iter().any(|one| one.stat("working") == Some(0)));
     }
 
-    /// Times that one of both began to work.
+    /// The number of times that either invalidator started to work.
     fn turns(&self) -> usize {
         let turns = |one: &Invalidator| one.log().matches("this invalidator works for").count();
         self.both.iter().map(turns).sum()
     }
 
-    /// Lets the load rest, and judges what it saw. Answers how many reads there were, and for how
-    /// many milliseconds values had been replaced where that is more than a second.
+    /// Pauses the load, and judges its history. Returns the number of reads, and the age in
+    /// milliseconds of values that had been replaced more than a second before.
     fn judged(&self, version: u64) -> (usize, Vec<u64>) {
         self.shared.pause(self.threads);
         self.settle(version);
@@ -276,12 +276,12 @@ fn campaign(brand: Option<Brand>) {
         fleet.happen(*trouble, &mut rng);
         thread::sleep(Duration::from_millis(rng.next_u64() % 150));
         fleet.judged(10_000_000 + round * 2);
-        // Nothing is wrong now but the dead server.
+        // From here, only the dead server fails.
         let turns = fleet.turns();
         fleet.shared.go_on();
         thread::sleep(Duration::from_millis(1200));
         let (reads, stale) = fleet.judged(10_000_001 + round * 2);
-        // Who lost the lock by the trouble may notice only now, and nobody works while the other
+        // An invalidator that lost the lock may notice it only now, and none works while the other
         // starts.
         let changed = fleet.turns() != turns;
         if !stale.is_empty() {

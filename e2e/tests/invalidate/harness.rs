@@ -1,4 +1,4 @@
-//! Questions to caches, and processes that are killed.
+//! Requests to caches, and processes that tests kill.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use testkit::process::free_port;
 use testkit::server::holdall_path;
 use testkit::{Kind, Launch, Server};
 
-/// A cache server with everything that leases need.
+/// A cache server with all settings that leases need.
 pub(crate) fn cache() -> Server {
     Launch::new(Kind::Holdall).args(&["-o", "lease_interval=0"]).start()
 }
@@ -23,7 +23,7 @@ pub(crate) fn fill(server: &Server, keys: &[&str]) {
     }
 }
 
-/// The keys that are not there.
+/// The keys that the server does not have.
 pub(crate) fn absent(server: &Server, keys: &[&str]) -> Vec<String> {
     let mut wire = server.connect();
     let is_absent = |key: &&&str| {
@@ -33,7 +33,7 @@ pub(crate) fn absent(server: &Server, keys: &[&str]) -> Vec<String> {
     keys.iter().filter(is_absent).map(ToString::to_string).collect()
 }
 
-/// Waits until exactly these of the keys are gone, and are still the ones a moment later.
+/// Waits until exactly these keys are gone, and checks the same a moment later.
 #[track_caller]
 pub(crate) fn until_absent(
     server: &Server,
@@ -55,7 +55,7 @@ pub(crate) fn until_absent(
     assert_eq!(absent(server, keys), gone, "{}", invalidator.log());
 }
 
-/// A process on a port that can be killed and started again.
+/// A process with a port, which can be killed and restarted.
 pub(crate) struct Process {
     args: Vec<String>,
     pub(crate) address: SocketAddr,
@@ -86,7 +86,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Stands still for so long.
+    /// Stops the process for this long.
     pub(crate) fn stand_still(&self, pause: Duration) {
         let pid = rustix::process::Pid::from_child(&self.child);
         let signal = |signal| rustix::process::kill_process(pid, signal).unwrap();

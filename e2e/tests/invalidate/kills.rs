@@ -1,6 +1,6 @@
-//! Whatever happens, no cache keeps an old value: one process after the other is ended by `kill -9`
-//! under load, the database among them, or one of the other `troubles` comes. The history is judged
-//! by `testkit::staleness`, and after every round each cache is compared with the database.
+//! Whatever happens, no cache keeps an old value: under load, processes including the database are
+//! killed by `kill -9`, or another of the `troubles` occurs. `testkit::staleness` judges the
+//! history, and after every round each cache is compared with the database.
 //!
 //! `KILLS` is the number of rounds of each database (each trouble once without it), `SEED` repeats
 //! the choices.
@@ -40,7 +40,7 @@ impl Clusters {
     pub(crate) fn start() -> Self {
         let serve = ["serve", "-U", "0", "-t", "1", "-m", "64", "-o", "lease_interval=0"];
         let servers: Vec<Process> = (0..3).map(|_| Process::start(&serve)).collect();
-        // Campaigns of several databases run side by side.
+        // Campaigns of several databases run in parallel.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let turn = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("invalidate-kills-{}-{turn}.json", std::process::id());
@@ -87,21 +87,21 @@ struct World {
     database: Arc<RwLock<Database>>,
     clusters: Clusters,
     invalidator: Invalidator,
-    /// What configures it: source, keys, delivery.
+    /// The invalidator's configuration: source, keys, delivery.
     lines: [String; 3],
     troubles: Vec<Trouble>,
     faults: Faults,
     shared: Arc<Shared>,
 }
 
-/// Answers what it did.
+/// Returns a summary of the run.
 fn campaign(database: Database) -> String {
     let seed = seed_from_env();
     let mut rng = Rng::new(seed);
     database.make("items", rows::KEYS + 1);
     let clusters = Clusters::start();
     let keys = format!("[keys.tables]\n\"{}\" = \"item:{{id}}\"", database.table("items"));
-    // A window so small that a cluster that is away for a moment sends its deletes to the disk.
+    // With so small a window, a cluster that is briefly down sends its deletes to the disk.
     let delivery = "[delivery]\nwindow_keys = 30\naway_after_ms = 20\non_gap = \"flush\"";
     let troubles = troubles::of(&database);
     let faults = Faults::default();
@@ -131,7 +131,7 @@ fn campaign(database: Database) -> String {
         world.settle(round);
         let delivered = world.shared.now();
         world.look_at_all();
-        // Each round is judged by itself: versions before it count as written.
+        // Each round is judged separately: versions before it count as written.
         let (writes, reads) = (
             world.shared.writes.lock().unwrap().clone(),
             std::mem::take(&mut *world.shared.reads.lock().unwrap()),
@@ -161,7 +161,7 @@ fn campaign(database: Database) -> String {
 impl World {
     fn trouble(&mut self, round: u64, rng: &mut Rng) {
         let pause = Duration::from_millis(rng.next_u64() % 150);
-        // The first rounds take each once.
+        // The first rounds cover each trouble once.
         let count = self.troubles.len() as u64;
         let turn = if round < count { round } else { rng.next_u64() % count };
         let trouble = self.troubles[usize::try_from(turn).unwrap()];
@@ -178,7 +178,7 @@ impl World {
             Trouble::Database => self.database.write().unwrap().kill_and_restart(pause),
             Trouble::Slow(number) => self.clusters.servers[number].stand_still(pause * 3),
             Trouble::Statements(statements) => {
-                // It may be refused for the load's sake, or the other way round.
+                // The load may make the statement fail, or the statement a request of the load.
                 let _ = database().session().run(statements);
             }
             Trouble::Hole => troubles::leave_out(&database()),
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// Waits until what was written before has come to every cluster.
+    /// Waits until earlier changes have reached every cluster.
     fn settle(&self, round: u64) {
         let write = |statement: &str| drop(self.database.read().unwrap().sql(statement));
         rows::settle(&self.shared, &self.invalidator, &self.clusters.addresses(), round, &write);

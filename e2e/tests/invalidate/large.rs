@@ -1,5 +1,5 @@
-//! Transactions that are larger than memory's bound: every key is deleted, in order and in bounded
-//! memory, whatever ends the process on the way.
+//! Transactions larger than the memory limit: every key is deleted, in order and in bounded memory,
+//! even if the process ends half-way.
 //!
 //! `LARGE` is the number of keys of such a transaction.
 
@@ -14,7 +14,7 @@ use testkit::{FaultProxy, Mode, Server};
 use crate::database::Database;
 use crate::harness::{absent, cache, fill};
 
-/// Bytes of keys in memory, some 80 keys; and a window of a few parts of a file.
+/// Memory for about 80 keys, and a window of a few parts of a file.
 const DELIVERY: &str = "[delivery]\ntransaction_bytes_max = 10000\nwindow_keys = 40000";
 
 fn rows() -> u64 {
@@ -44,7 +44,7 @@ fn sampled(rows: u64) -> Vec<String> {
 struct World {
     database: Database,
     server: Server,
-    /// Between the invalidator and the server.
+    /// The connection between the invalidator and the server.
     link: FaultProxy,
     invalidator: Invalidator,
     names: Vec<String>,
@@ -83,7 +83,7 @@ impl World {
     }
 }
 
-/// Its first keys were deleted, and then it ends: a restart deletes them again, and all others.
+/// The process is killed after the first deletes: a restart repeats them, and sends all others.
 fn survives_a_kill(name: &str, database: Database) {
     let mut world = World::start(database, "away_after_ms = 600000");
     world.link.set(Mode::Refuse);
@@ -108,7 +108,7 @@ fn survives_a_kill(name: &str, database: Database) {
     assert!(world.invalidator.stat("keys") >= Some(rows()), "{name}");
 }
 
-/// Its keys go to the disk queue of a cluster that is away, and a restart finds them there.
+/// The keys go to the disk queue of an unavailable cluster, and a restart finds them there.
 fn waits_for_a_cluster(name: &str, database: Database) {
     let mut world = World::start(database, "away_after_ms = 20");
     let before = usage::peak_rss_bytes(world.invalidator.pid().unwrap()).unwrap();
@@ -124,7 +124,7 @@ fn waits_for_a_cluster(name: &str, database: Database) {
     world.link.set(Mode::Open);
     world.invalidator.start(&[]);
     world.until_all_gone();
-    // What comes later is read in order.
+    // Later changes are read in order.
     fill(&world.server, &["item:7"]);
     world.database.sql("UPDATE items SET v = 1 WHERE id = 7");
     world.names = vec!["item:7".to_owned()];

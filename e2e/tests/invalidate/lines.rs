@@ -1,4 +1,4 @@
-//! Changes that another program sends as lines, over a connection that breaks.
+//! Changes sent as lines by another program, over a connection that breaks.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use crate::harness::{cache, fill, until_absent};
 
 const KEYS: [&str; 5] = ["user:1", "user:2", "user:3", "user:4", "user:5"];
 
-/// A sender's connection, and where it is asked to resume.
+/// A sender's connection, and the position at which it must resume.
 fn connect(address: SocketAddr) -> (BufReader<TcpStream>, String) {
     let end = Instant::now() + Duration::from_secs(30);
     let stream = loop {
@@ -45,7 +45,7 @@ fn send(sender: &mut BufReader<TcpStream>, text: &str) {
     sender.get_mut().write_all(text.as_bytes()).unwrap();
 }
 
-/// Reads answers until this one comes.
+/// Reads replies until this one arrives.
 fn until_answered(sender: &mut BufReader<TcpStream>, answer: &str) {
     let mut line = String::new();
     while line.trim() != answer {
@@ -62,7 +62,7 @@ fn a_sender_that_breaks_off_resumes_and_nothing_is_lost() {
     send(&mut sender, "{\"keys\":[\"user:1\"],\"position\":\"1\"}\n");
     until_answered(&mut sender, r#"{"delivered":"1"}"#);
     until_absent(&server, &KEYS, &KEYS[..1], &invalidator);
-    // Half a line is no change, and no gap: the sender says it again.
+    // A partial line is neither a change nor a gap: the sender sends it again.
     send(&mut sender, "{\"keys\":[\"user:2\"],\"position\":\"2\"}\n{\"keys\":[\"user:3\"");
     until_answered(&mut sender, r#"{"delivered":"2"}"#);
     drop(sender);
@@ -86,7 +86,7 @@ fn a_sender_that_breaks_off_resumes_and_nothing_is_lost() {
 #[test]
 fn what_a_sender_sent_is_delivered_although_it_closes_at_once() {
     let (address, server, invalidator) = listening();
-    // The first one comes before there is a checkpoint; the last one names no position.
+    // The first line comes before there is a checkpoint; the last one names no position.
     for (at, line) in [
         "{\"keys\":[\"user:1\"],\"position\":\"1\"}\n",
         "{\"keys\":[\"user:2\"],\"position\":\"2\"}\n",
@@ -106,7 +106,7 @@ fn what_a_sender_sent_is_delivered_although_it_closes_at_once() {
 fn a_line_without_a_time_is_as_old_as_its_arrival() {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let source = format!("kind = \"ndjson\"\nlisten = \"{address}\"");
-    // Nobody listens there.
+    // No server listens there.
     let away = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut invalidator = Invalidator::new(&source, "", &[away], "");
     invalidator.spawn(&[]);

@@ -1,4 +1,4 @@
-//! A new primary of MariaDB or MySQL that lacks the last transactions of the one before it.
+//! A new primary of MariaDB or MySQL that lacks the last transactions of the previous one.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::harness::{cache, fill, until_absent};
 const USER_KEYS: &str = "[keys.tables]\n\"shop.users\" = [\"user:{id}\", \"mail:{mail}\"]";
 const KEYS: [&str; 4] = ["user:1", "user:2", "user:3", "mail:a@x"];
 
-/// The last transactions of the old primary were read and never replicated.
+/// The last transactions of the old primary were read, but never replicated.
 #[test]
 fn a_new_primary_that_lacks_transactions_is_a_gap() {
     Brand::ALL.into_iter().for_each(lossy_failover);
@@ -40,7 +40,7 @@ fn lossy_failover(brand: Brand) {
     primary.sql("UPDATE users SET mail = 'a@x' WHERE id = 1");
     until_absent(&server, &KEYS, &["user:1", "mail:a@x"], &flushing);
     stopping.until("cluster:c0:delivered", |count| count > 0);
-    // While it takes no writes it may still get them.
+    // While it accepts no writes, it may still receive them.
     primary.kill();
     fill(&server, &KEYS);
     if brand == Brand::MySql {

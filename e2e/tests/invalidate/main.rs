@@ -1,4 +1,4 @@
-//! `holdall invalidate` behind real databases, in front of real servers.
+//! `holdall invalidate` between real databases and real servers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

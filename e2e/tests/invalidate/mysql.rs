@@ -1,4 +1,4 @@
-//! Deletes from the binary logs of MariaDB and MySQL: every form of change, every trap, every
+//! Deletes from the binary logs of MariaDB and MySQL: every form of change, every pitfall, every
 //! refusal.
 
 use std::fs;
@@ -39,7 +39,7 @@ fn committed_rows_delete_their_keys_and_no_others() {
         invalidator.start(&[]);
         let fill = || fill(&server, &KEYS);
         let gone = |gone: &[&str]| until_absent(&server, &KEYS, gone, &invalidator);
-        // Long values: MariaDB compresses events of 256 bytes and more.
+        // Long values, because MariaDB compresses events of 256 bytes or more.
         fill();
         database.sql("INSERT INTO users VALUES (1, 'a@x', REPEAT('n', 1000)), (18446744073709551615, NULL, '')");
         gone(&["user:1", "mail:a@x"]);
@@ -62,7 +62,7 @@ fn committed_rows_delete_their_keys_and_no_others() {
     }
 }
 
-/// Types of columns, and values of them.
+/// Column types, and sample values.
 const VALUES: [(&str, &[&str]); 16] = [
     ("TINYINT", &["-128", "-1", "127"]),
     ("TINYINT UNSIGNED", &["0", "255"]),
@@ -126,7 +126,7 @@ fn prepared(brand: Brand) {
         database.sql(&format!("XA START '{xid}'; INSERT INTO users VALUES ({id}, NULL, ''); XA END '{xid}'; XA PREPARE '{xid}'"));
     }
     invalidator.until("prepared_transactions", |count| count == 2);
-    // A restart must not forget what was prepared before it.
+    // A restart must remember the transactions prepared before it.
     database.sql("INSERT INTO users VALUES (3, NULL, '')");
     until_absent(&server, &KEYS, &["user:3"], &invalidator);
     invalidator.kill();
@@ -166,11 +166,11 @@ fn outbox_and_comments(brand: Brand) {
          BEGIN; INSERT INTO m VALUES (1) /* mc:del user:1 */; ROLLBACK",
     );
     assert!(done.is_some());
-    // What MyISAM has, no ROLLBACK takes back: the log has it, and its keys are stale.
+    // ROLLBACK does not undo changes of MyISAM: they are logged, and their keys are stale.
     until_absent(&server, &KEYS, &["user:1", "user:2", "mail:b@x"], &invalidator);
 }
 
-/// Keys are bytes to a cache, so what a session of another character set writes is one, too.
+/// Keys are bytes to a cache, and so are the keys of a session with another character set.
 #[test]
 fn keys_in_comments_have_the_bytes_of_their_session() {
     let with_text = ["--binlog-rows-query-log-events=ON"];
@@ -217,7 +217,7 @@ fn failover(brand: Brand) {
     let flags: &[&str] = if brand == Brand::MariaDb { &["--gtid-domain-id=7"] } else { &[] };
     let mut primary = Mysqld::start(brand, 1, flags);
     let replica = Mysqld::start(brand, 2, flags);
-    // Both made their own user and database before; replication begins after that.
+    // Both have created their own user and database; replication starts after that.
     primary.reset_log();
     replica.reset_log();
     primary.sql(USERS);
@@ -265,7 +265,7 @@ fn restarts(brand: Brand) {
         invalidator.start(&[]);
         until_absent(&server, &KEYS[1..], &["user:2", "user:3"], &invalidator);
         if more.is_empty() {
-            // What was delivered long ago is delivered again when asked for.
+            // An explicit position repeats deletes that were delivered long ago.
             invalidator.kill();
             fill(&server, &KEYS);
             invalidator.start(&["--since", &format!("{}-gtid:{since}", brand.name())]);
@@ -313,7 +313,7 @@ fn purged(brand: Brand) {
     }
 }
 
-/// It is sent as base64, which is longer.
+/// The key is sent as base64, which is longer.
 #[test]
 fn a_key_that_no_command_can_name_holds_up_no_other() {
     let database = Mysqld::mariadb(1, &[]);
@@ -335,14 +335,14 @@ fn a_key_that_no_command_can_name_holds_up_no_other() {
         assert!(Instant::now() < end, "the position waits: {}", kept());
         thread::sleep(Duration::from_millis(20));
     }
-    // The longest that a command can name.
+    // The longest key that fits into a command.
     let longest = "CONCAT(REPEAT('a', 100), ' ', REPEAT('b', 83))";
     database.sql(&format!("REPLACE INTO names VALUES (2, {longest})"));
     invalidator.until("cluster:c0:delivered", |count| count == 2);
     assert_eq!(invalidator.stat("cluster:c0:parked"), Some(0), "{}", invalidator.log());
 }
 
-/// Also where the new log has overtaken the position.
+/// This applies even if the new log has passed the position.
 #[test]
 fn a_log_that_was_reset_is_a_gap() {
     Brand::ALL.into_iter().for_each(reset);
@@ -378,7 +378,7 @@ fn reset(brand: Brand) {
     fill(&server, &KEYS);
     database.sql("REPLACE INTO users VALUES (3, NULL, '')");
     until_absent(&server, &KEYS, &["user:3"], &flushing);
-    // While it is read: a file of the log has its second.
+    // Reset while the log is read: a log file is identified to the second.
     thread::sleep(Duration::from_millis(1100));
     fill(&server, &KEYS);
     let mut session = database.session();
@@ -393,8 +393,8 @@ fn reset(brand: Brand) {
     assert_eq!(flushing.stat("gaps"), Some(2), "{}", flushing.log());
 }
 
-/// Removes all files of the log but the newest, once the server noticed that nobody reads them any
-/// more.
+/// Removes all files of the log except the newest, once the server has noticed that no client reads
+/// them.
 pub(crate) fn purge(database: &Mysqld) {
     let newest = database.log_file();
     let end = Instant::now() + Duration::from_secs(30);
@@ -493,7 +493,7 @@ fn without_rows(brand: Brand) {
     }
 }
 
-/// The server logs by itself that such a table is empty after its restart.
+/// On its restart, the server logs that such a table is empty.
 #[test]
 fn a_memory_table_is_a_gap_after_a_restart_if_it_is_followed() {
     Brand::ALL.into_iter().for_each(emptied_by_a_restart);
@@ -574,7 +574,7 @@ fn transactions_with_tags_are_positions() {
         assert!(Instant::now() < end, "{} is not {}", kept(), database.gtids());
         thread::sleep(Duration::from_millis(20));
     }
-    // A restart leaves out what was read, and nothing else, whatever tag it has.
+    // A restart skips only the transactions that were read, whatever their tags.
     invalidator.kill();
     fill(&server, &KEYS);
     assert!(tagged("INSERT INTO users VALUES (3, NULL, '')").is_some());
@@ -587,7 +587,7 @@ fn transactions_with_tags_are_positions() {
     assert_eq!(invalidator.stat("gaps"), Some(0));
 }
 
-/// Compressed transactions: MySQL has them from 8.0.20 on.
+/// MySQL compresses transactions from 8.0.20 on.
 #[test]
 fn compressed_transactions_of_mysql_delete_their_keys() {
     let database = Mysqld::start(Brand::MySql, 1, &[]);

@@ -1,5 +1,5 @@
-//! A router reaches its servers by names, and names come and go: the test is in a namespace of its
-//! own, whose file of hosts it writes.
+//! A router finds its servers by names that come and go: the test runs in a separate namespace,
+//! whose hosts file it writes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,9 +23,9 @@ fn name(server: usize) -> String {
     format!("pod{server}.cache.test")
 }
 
-/// Covers a file of the system with one of the test's own.
+/// Bind-mounts a file of the test over a system file.
 fn cover(own: &Path, system: &str) {
-    // Where it leads to another file, that is what is covered.
+    // If the path is a symbolic link, its target is covered.
     let system = fs::canonicalize(system).unwrap_or_else(|_| PathBuf::from(system));
     let status = Command::new("mount").arg("--bind").arg(own).arg(&system).status();
     assert!(status.unwrap().success(), "{} is not covered", system.display());
@@ -41,13 +41,13 @@ struct Rig {
 }
 
 impl Rig {
-    /// Gives names to addresses from now on. The file stays the same: it is the covering one.
+    /// Replaces the names and addresses. It writes the same file, which is the mounted one.
     fn know(hosts: &Path, lines: &[(&str, usize)]) {
         let line = |(address, server): &(&str, usize)| format!("{address} {}\n", name(*server));
         fs::write(hosts, lines.iter().map(line).collect::<String>()).unwrap();
     }
 
-    /// Fills every server with all keys, and changes all rows.
+    /// Stores all keys on every server, and changes all rows.
     fn change(&mut self) {
         self.turn += 1;
         let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
@@ -60,11 +60,11 @@ impl Rig {
         absent(&self.servers[server], &keys).len()
     }
 
-    /// Waits until each of these servers has lost keys; answers how many all of them have.
+    /// Waits until each of these servers has lost keys; returns the number that all of them lost.
     #[track_caller]
     fn lose(&self, servers: &[usize]) -> usize {
         self.until("keys are lost", || servers.iter().all(|server| self.gone(*server) > 0));
-        // All keys are one transaction, and so one batch.
+        // All keys are in one transaction, and so in one batch.
         self.invalidator.until("cluster:c0:waiting", |count| count == 0);
         servers.iter().map(|server| self.gone(*server)).sum()
     }
@@ -89,13 +89,13 @@ fn a_name_that_is_not_found_keeps_no_other_servers_deletes_back() {
 fn within() {
     let folder = Folder::new("names");
     let (hosts, resolvers) = (folder.path().join("hosts"), folder.path().join("resolv.conf"));
-    // The first server has no name yet, and where the second one's leads nobody listens.
+    // The first server has no name yet, and at the second one's address no server listens.
     Rig::know(&hosts, &[("127.0.0.9", 1), ("127.0.0.1", 2)]);
     fs::write(&resolvers, "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n").unwrap();
     cover(&hosts, "/etc/hosts");
     cover(&resolvers, "/etc/resolv.conf");
 
-    // There is no other user in the namespace.
+    // The namespace has no other user.
     let servers = [0; SERVERS].map(|_| Server::holdall(&["-u", "root"]));
     let members = servers.iter().enumerate();
     let members = members.map(|(at, server)| format!("\"{}:{}\"", name(at), server.addr().port()));
@@ -122,7 +122,7 @@ fn within() {
     let third = rig.lose(&[2]);
     assert_eq!((rig.gone(0), rig.gone(1)), (0, 0), "they cannot be reached");
 
-    // The second one is found where it is now, though the third one's name is not found any more.
+    // The second server is found at its new address, although the third one's name is gone.
     Rig::know(&rig.hosts, &[("127.0.0.1", 1)]);
     rig.until("what was kept for it is executed", || rig.gone(1) > 0);
     rig.change();

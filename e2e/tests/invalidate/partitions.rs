@@ -1,5 +1,5 @@
-//! Partitioned tables of PostgreSQL, published as whole tables or by their partitions; and what
-//! holds its log back.
+//! Partitioned tables of PostgreSQL, published as whole tables or by their partitions; and causes
+//! that keep it from removing its log.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::postgres::source;
 const KEYS: [&str; 6] = ["user:1", "user:11", "user:21", "mail:a", "mail:b", "mail:c"];
 const USER_KEYS: &str = "[keys.tables]\n\"public.users\" = [\"user:{id}\", \"mail:{mail}\"]";
 
-/// A table of two partitions, one of which has partitions itself, and a publication.
+/// A publication, and a table of two partitions, one of which is partitioned itself.
 fn start(via_root: bool) -> Postgres {
     let database =
         Postgres::start(&["logical_decoding_work_mem=64kB", "max_prepared_transactions=4"]);
@@ -36,7 +36,7 @@ fn changes_of_partitions_delete_the_keys_of_their_table_however_they_are_publish
         let database = start(via_root);
         let server = cache();
         let mut invalidator = Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], "");
-        // What a partition logs of old rows is its own setting.
+        // Each partition has its own setting for the old rows in the log.
         database.sql("ALTER TABLE users REPLICA IDENTITY FULL");
         let said = invalidator.refusal("check", &[]);
         assert!(said.contains("table public.u10: old values of column 'mail'"), "{said}");
@@ -51,12 +51,12 @@ fn changes_of_partitions_delete_the_keys_of_their_table_however_they_are_publish
         database.sql("UPDATE users SET mail = 'c' WHERE id = 11");
         until_absent(&server, &KEYS, &["user:11", "mail:b", "mail:c"], &invalidator);
         fill(&server, &KEYS);
-        // From one partition to another.
+        // Rows move from one partition to another.
         database
             .sql("UPDATE users SET id = 12 WHERE id = 1; UPDATE users SET id = 1 WHERE id = 12");
         until_absent(&server, &KEYS, &["user:1", "mail:b"], &invalidator);
         fill(&server, &KEYS);
-        // One that comes later.
+        // A partition that is created later.
         database.sql(
             "CREATE TABLE u2 PARTITION OF users FOR VALUES FROM (20) TO (30); \
              ALTER TABLE u2 REPLICA IDENTITY FULL; INSERT INTO users VALUES (21, 'a')",
@@ -66,7 +66,7 @@ fn changes_of_partitions_delete_the_keys_of_their_table_however_they_are_publish
     }
 }
 
-/// The log has the name of then, and the catalogue that of now.
+/// The log has the old name, and the catalogue the current one.
 #[test]
 fn partitions_are_followed_under_every_name() {
     for via_root in [true, false] {
@@ -118,7 +118,7 @@ fn a_table_is_followed_while_it_has_another_name() {
     assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
 }
 
-/// Its rows have come before, as those of a table that nobody follows.
+/// Its earlier rows were those of a table that is not followed.
 #[test]
 fn a_table_that_becomes_a_partition_is_followed() {
     let database = start(false);
@@ -143,7 +143,7 @@ fn a_table_that_becomes_a_partition_is_followed() {
     until_absent(&server, &KEYS, &gone, &invalidator);
 }
 
-/// The log has rows under a name and a number that mean nothing any more.
+/// The log has rows with a name and a number that no longer exist.
 #[test]
 fn rows_of_a_partition_that_is_gone_are_a_gap() {
     for gone in ["DROP TABLE u0", "ALTER TABLE users DETACH PARTITION u0"] {
@@ -195,7 +195,7 @@ fn prepared_and_large_transactions_delete_when_they_are_committed() {
     database.sql("ROLLBACK PREPARED 'two'");
     invalidator.start(&[]);
     until_absent(&server, &KEYS, &["user:1", "mail:c"], &invalidator);
-    // Larger than what the server decodes in memory; half of it is undone.
+    // The transaction is larger than the server decodes in memory; half of it is rolled back.
     database.sql(
         "BEGIN; INSERT INTO users VALUES (11, 'a'); \
          DO $$ BEGIN FOR turn IN 1..3000 LOOP UPDATE users SET mail = repeat('m', 200) WHERE id = 2; END LOOP; END $$; \
@@ -252,7 +252,7 @@ fn a_slot_that_is_about_to_lose_its_log_is_said_before_it_does() {
     let end = Instant::now() + Duration::from_secs(30);
     while invalidator.stat("log_room_short") == Some(1) {
         assert!(Instant::now() < end, "it stays short");
-        // The slot moves with the lists of transactions that checkpoints write.
+        // The slot advances with the lists of transactions that checkpoints write.
         database.sql("SELECT pg_logical_emit_message(true, 'x', 'x')");
         database.sql("CHECKPOINT");
         std::thread::sleep(Duration::from_millis(100));

@@ -36,7 +36,7 @@ fn committed_rows_and_messages_delete_their_keys_and_no_others() {
     let fill = || fill(&server, &KEYS);
     let gone = |gone: &[&str]| until_absent(&server, &KEYS, gone, &invalidator);
     fill();
-    // A value so long that an update that does not touch it leaves it out of the log.
+    // A value so long that an update of another column leaves it out of the log.
     database.sql("INSERT INTO users SELECT 1, 'a@x', string_agg(md5(n::text), '') FROM generate_series(1, 1000) n");
     gone(&["user:1", "mail:a@x"]);
     fill();
@@ -78,7 +78,7 @@ fn a_restart_of_either_side_repeats_and_never_skips() {
     until_absent(&server, &KEYS[1..], &["user:2"], &invalidator);
     database.kill();
     invalidator.until("source_connected", |value| value == 0);
-    // How old what is not read may be.
+    // The maximum age of unread changes.
     invalidator.until("cluster:c0:lag_ms", |ms| ms > 500);
     database.restart();
     database.sql("INSERT INTO users VALUES (3, NULL, '')");
@@ -91,8 +91,8 @@ fn source_of_both(primary: &Postgres, standby: &Postgres) -> String {
     source(primary).replace(&format!("\"{}\"", primary.addr()), &both)
 }
 
-/// Starts it where changes are lost: it ends for this reason, or all keys go and later changes are
-/// followed.
+/// Starts the invalidator after changes were lost: it exits with this reason, or deletes all keys
+/// and follows later changes.
 fn is_a_gap(
     invalidator: &mut Invalidator,
     server: &Server,
@@ -265,7 +265,7 @@ fn a_standby_beside_the_primary_gets_no_slot_while_the_primary_restarts() {
     fill(&server, &KEYS[..2]);
     primary.kill();
     invalidator.until("source_connected", |value| value == 0);
-    // The standby is asked meanwhile.
+    // In the meantime, the invalidator tries the standby.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while !invalidator.log().contains(&standby.addr().to_string()) {
         assert!(std::time::Instant::now() < end, "{}", invalidator.log());
@@ -279,7 +279,7 @@ fn a_standby_beside_the_primary_gets_no_slot_while_the_primary_restarts() {
     assert!(invalidator.is_running());
 }
 
-/// Ends it well, with its position saved.
+/// Ends it normally, with its position saved.
 fn end(invalidator: &mut Invalidator) {
     invalidator.signal(rustix::process::Signal::TERM);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
@@ -289,14 +289,14 @@ fn end(invalidator: &mut Invalidator) {
     }
 }
 
-/// Ends it well, with a position of this timeline.
+/// Ends it normally, with a position on this timeline.
 fn ends_on_timeline(invalidator: &mut Invalidator, timeline: u32) {
     end(invalidator);
     let kept = std::fs::read_to_string(invalidator.checkpoint()).unwrap();
     assert!(kept.contains(&format!("@{timeline}\n")), "{kept}");
 }
 
-/// What the standby writes has positions that the primary used for other changes.
+/// The standby writes at positions that the primary used for other changes.
 #[test]
 fn a_standby_that_lacks_the_logs_end_is_a_gap_once_it_is_promoted() {
     for flushes in [false, true] {
@@ -322,7 +322,7 @@ fn a_standby_that_lacks_the_logs_end_is_a_gap_once_it_is_promoted() {
         standby.sql("SELECT pg_create_logical_replication_slot('holdall', 'pgoutput')");
         fill(&server, &KEYS);
         standby.sql("INSERT INTO users VALUES (1, 'a@x', '')");
-        // Its log ends behind our position, as if it had all that lies before.
+        // Its log grows past the invalidator's position, as if it had all earlier changes.
         standby.sql(
             "INSERT INTO users SELECT n, NULL, repeat('x', 1000) FROM generate_series(5000, 9000) n",
         );
@@ -357,7 +357,7 @@ fn a_server_that_has_all_of_the_log_is_followed_onto_its_new_timeline() {
     assert_eq!(invalidator.stat("gaps"), Some(0));
 }
 
-/// The data came by a dump. What the other server writes has positions of its own.
+/// The data came from a dump. The other server's log has unrelated positions.
 #[test]
 fn another_database_system_is_a_gap_however_long_its_log_is() {
     for flushes in [false, true] {
@@ -381,7 +381,7 @@ fn another_database_system_is_a_gap_however_long_its_log_is() {
         other.sql("INSERT INTO users VALUES (1, 'a@x', '')");
         let filler = "INSERT INTO users SELECT n, NULL, repeat('x', 1000) FROM generate_series(5000, 9000) n";
         other.sql(filler);
-        // The same checkpoint, and the other server.
+        // The same checkpoint, but the other server.
         let (old, new) = (database.addr().to_string(), other.addr().to_string());
         let file = invalidator.checkpoint().with_file_name("invalidate.toml");
         let text = std::fs::read_to_string(&file).unwrap();

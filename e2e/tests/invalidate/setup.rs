@@ -1,5 +1,5 @@
-//! `holdall invalidate setup`: what it makes lets an invalidator run that has no other rights, lets
-//! the log tell what it lacked, and is gone when it is removed.
+//! `holdall invalidate setup`: its objects suffice for an invalidator without other rights, make
+//! the log show changes that it lacked, and are gone after removal.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const KEYS: &str = "[keys.tables]\n\"public.users\" = \"user:{id}\"\n\"public.pa
     [delivery]\non_gap = \"flush\"";
 const NAMES: [&str; 2] = ["user:1", "parted:1"];
 
-/// The lines of a source whose user may do nothing but replicate.
+/// The lines of a source whose user has only the right to replicate.
 fn source(database: &Postgres, check_every_ms: u32) -> String {
     database.sql("CREATE ROLE reader LOGIN REPLICATION PASSWORD 'reads'");
     format!(
@@ -42,7 +42,7 @@ pub(crate) fn set_up(invalidator: &Invalidator, more: &[&str]) -> String {
     invalidator.run("setup", &[&admin[..], more].concat())
 }
 
-/// What PostgreSQL has of publications, slots, event triggers, triggers, schemas and tables.
+/// All publications, slots, event triggers, triggers, schemas and tables of PostgreSQL.
 fn everything(database: &Postgres) -> String {
     database.sql(
         "SELECT string_agg(name, ' ' ORDER BY name) FROM (SELECT pubname::text AS name FROM pg_publication \
@@ -52,7 +52,7 @@ fn everything(database: &Postgres) -> String {
     )
 }
 
-/// True when every slot is one that standbys synchronize.
+/// True if every slot is one that standbys synchronize.
 fn standbys_have_slots(database: &Postgres) -> bool {
     // PostgreSQL has the property from 17 on.
     let said = database.sql(
@@ -80,7 +80,7 @@ fn standbys_have_the_slot_where_the_primary_waits_for_them() {
     assert_eq!(standbys_have_slots(&database), version >= 170_000);
 }
 
-/// Has the primary wait for a standby, as PostgreSQL can from 17 on.
+/// Makes the primary wait for a standby, which PostgreSQL supports from 17 on.
 fn wait_for_standby(database: &Postgres) {
     database.sql("ALTER SYSTEM SET synchronized_standby_slots = 'standby'");
     database.sql("SELECT pg_reload_conf()");
@@ -90,7 +90,7 @@ fn wait_for_standby(database: &Postgres) {
     }
 }
 
-/// The slot was made before the primary waits for a standby.
+/// The slot is created before the primary waits for a standby.
 #[test]
 fn a_slot_that_standbys_do_not_copy_is_named_with_what_mends_it() {
     let database = Postgres::start(&[]);
@@ -111,7 +111,7 @@ fn a_slot_that_standbys_do_not_copy_is_named_with_what_mends_it() {
         assert!(Instant::now() < end, "{}", invalidator.log());
         thread::sleep(Duration::from_millis(20));
     }
-    // Several checks later it is still said once.
+    // Several checks later, the log still has it once.
     thread::sleep(Duration::from_secs(1));
     assert_eq!(invalidator.log().matches(mend).count(), 1, "{}", invalidator.log());
     assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
@@ -178,8 +178,8 @@ fn what_was_there_before_stays_when_the_rest_is_removed() {
     assert!(!left.contains("caches"), "{left}");
 }
 
-/// Changes for which PostgreSQL's log has nothing, and whether nobody reads it then. It is not read
-/// again while a table is gone.
+/// Changes that are not in PostgreSQL's log, and whether the invalidator is down then. It cannot
+/// start again while a table is gone.
 const UNLOGGED: [(&str, bool); 22] = [
     ("TRUNCATE p0", false),
     ("TRUNCATE p0", true),
@@ -237,7 +237,7 @@ const HARMLESS: [&str; 10] = [
     "CREATE TABLE other (id INT PRIMARY KEY, v TEXT); ALTER TABLE other ALTER v TYPE INT USING 1; TRUNCATE other; DROP TABLE other",
 ];
 
-/// Waits until everything that is in the log was read and delivered.
+/// Waits until all of the log was read and delivered.
 pub(crate) fn until_read(database: &Postgres, invalidator: &Invalidator, slot: &str) {
     let end = Instant::now() + Duration::from_secs(30);
     let written = database.sql("SELECT pg_current_wal_lsn()");
@@ -263,8 +263,8 @@ fn is_told(server: &Server, invalidator: &Invalidator) -> bool {
     true
 }
 
-/// The repeated check is far away, so the log alone tells; and it tells what happened while nobody
-/// read it.
+/// The repeated check is far away, so only the log reports changes, including those made while the
+/// invalidator is down.
 #[test]
 fn the_log_of_postgresql_tells_what_it_has_no_event_for() {
     let database = Postgres::start(&[]);
@@ -307,7 +307,7 @@ fn what_leaves_the_rows_as_they_are_is_no_gap() {
         fill(&server, &NAMES);
         database.sql(statement);
         until_read(&database, &invalidator, "caches");
-        // Several checks.
+        // Wait for several checks.
         thread::sleep(Duration::from_millis(700));
         assert_eq!(absent(&server, &NAMES), [""; 0], "{statement}:\n{}", invalidator.log());
     }
@@ -361,7 +361,7 @@ fn rights_of_mysql_are_granted_and_revoked() {
     rights_are_enough(Brand::MySql);
 }
 
-/// A user who may read a table, and no more, is not told of its foreign keys by every server.
+/// Not every server shows the foreign keys of a table to a user that may only read it.
 fn cascades_are_seen(brand: Brand) {
     let database = Mysqld::start(brand, 1, &["--sql-mode=ANSI_QUOTES"]);
     database.sql(
@@ -454,7 +454,7 @@ fn checks_without_an_answer_are_said_once_and_the_last_good_one_grows_old() {
     session.run("INSERT INTO users VALUES (1)").unwrap();
     until_absent(&server, &all, &all[..1], &invalidator);
     invalidator.until("check_late", |late| late == 0);
-    // The database lets nobody in, and ends no session.
+    // The database refuses new connections, and closes none.
     let mut let_in = |is_open: bool, more: &str| {
         let set = format!("UPDATE pg_database SET datallowconn = {is_open} WHERE datname = 'shop'");
         session.run(&format!("{set}; {more}")).unwrap();

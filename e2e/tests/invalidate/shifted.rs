@@ -1,5 +1,5 @@
-//! Columns of MariaDB and MySQL before which another one stands that is read in another form than
-//! the server wrote it: the check refuses them, and finds nothing once the table is changed.
+//! Columns of MariaDB and MySQL after a column that is misread in the log: the check refuses them,
+//! and accepts the table after a change.
 
 use e2e::invalidator::{Invalidator, mysqld_source};
 use testkit::database::{Brand, Mysqld};

@@ -18,11 +18,11 @@ use crate::database::{Database, sessions};
 use crate::harness::{cache, fill, until_absent};
 use crate::kills::{Clusters, rounds};
 
-/// Makes each kind of database.
+/// The constructors of each kind of database.
 const DATABASES: [fn() -> Database; 3] = [Database::maria_db, Database::mysql, Database::postgres];
 
-/// The same configuration twice, but for the number that MariaDB and MySQL want to be different;
-/// each knows the other's port where `are_peers`.
+/// Two invalidators with the same configuration, except for the number that MariaDB and MySQL
+/// require to differ; each knows the other's port if `are_peers`.
 fn pair(
     database: &Database,
     clusters: &[std::net::SocketAddr],
@@ -56,12 +56,12 @@ fn position(invalidator: &Invalidator) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("position ")).map(ToOwned::to_owned)
 }
 
-/// Starts the second one, while the first works, and waits until it could take over.
+/// Starts the second one while the first works, and waits until it could take over.
 pub(crate) fn wait_as_second(first: &Invalidator, second: &mut Invalidator) {
     second.spawn(&[]);
     second.until("working", |working| working == 0);
     let end = Instant::now() + Duration::from_secs(30);
-    // It writes the position before it says that it is ready.
+    // It writes the position before it reports ready.
     let is_ready = |second: &Invalidator| second.page("/readyz").starts_with("HTTP/1.1 200");
     while position(second) != position(first) || !is_ready(second) {
         assert!(Instant::now() < end, "{:?}\n{}", position(second), second.log());
@@ -94,7 +94,7 @@ fn one_works_and_the_other_takes_over_where_the_first_was() {
         println!("taken over {:?} after kill -9", killed.elapsed());
         until_absent(&server, &keys, &keys[..2], &second);
         assert_eq!(second.stat("working"), Some(1));
-        // And back again.
+        // The first one takes over again.
         wait_as_second(&second, &mut first);
         database.sql("UPDATE items SET v = 0 WHERE id = 3");
         until_absent(&server, &keys, &keys[..3], &second);
@@ -150,7 +150,7 @@ fn one_that_does_not_know_how_far_the_other_came_asks_the_database_or_says_so() 
             let said = second.ended();
             assert!(said.contains("how far it came is not known"), "{said}");
         } else {
-            // The slot knows.
+            // The slot has the position.
             until_absent(&server, &keys, &keys[..1], &second);
         }
     }
@@ -165,7 +165,7 @@ fn whichever_of_two_is_killed_no_cache_keeps_an_old_value() {
     });
 }
 
-/// Waits until the one that works has sent what lay on its disk.
+/// Waits until the working invalidator has sent the deletes on its disk.
 pub(crate) fn nothing_waits(both: &[Invalidator; 2], clusters: usize) {
     let end = Instant::now() + Duration::from_secs(60);
     let is_sent = |one: &Invalidator| {
@@ -181,13 +181,13 @@ pub(crate) fn nothing_waits(both: &[Invalidator; 2], clusters: usize) {
     }
 }
 
-/// The one that works is killed or stands still, round after round, under load.
+/// The working invalidator is killed or stalls, round after round, under load.
 fn campaign(database: Database) {
     let seed = seed_from_env();
     let mut rng = Rng::new(seed);
     database.make("items", rows::KEYS + 1);
     let clusters = Clusters::start();
-    // What is on one's disk is not on the other's.
+    // Each has its own disk queue.
     let more = "[delivery]\nwindow_keys = 30\naway_after_ms = 20";
     let mut both = pair(&database, &clusters.addresses(), more, true);
     let [first, second] = &mut both;
@@ -215,8 +215,8 @@ fn campaign(database: Database) {
         shared.pause(threads.len());
         let write = |statement: &str| drop(database.read().unwrap().sql(statement));
         rows::settle(&shared, &both[1 - at], &clusters.addresses(), round, &write);
-        // The mark may be gone by the one that was killed and works again, whose older deletes are
-        // still on its disk.
+        // The killed invalidator may work again and have deleted the mark, with older deletes still
+        // on its disk.
         nothing_waits(&both, clusters.addresses().len());
         let delivered = shared.now();
         let truth = database.read().unwrap().sql(rows::ALL);
@@ -224,7 +224,7 @@ fn campaign(database: Database) {
         let writes = shared.writes.lock().unwrap().clone();
         let reads = std::mem::take(&mut *shared.reads.lock().unwrap());
         judge(&writes, &reads, delivered).assert_consistent();
-        // The next round's victim has somebody who takes over.
+        // The victim of the next round has a standby.
         let waits = |one: &Invalidator| one.stat("working") == Some(0);
         let end = Instant::now() + Duration::from_secs(30);
         while !both.iter().any(waits) {

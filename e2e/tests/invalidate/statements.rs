@@ -1,8 +1,8 @@
-//! Every statement is a decision: whatever changes a table ends in deletes, or in a gap with a
-//! reason. Statements come of a grammar with a seed: words, comments, case, quoting, spaces,
+//! Every statement is a decision: every change of a table ends in deletes, or in a gap with a
+//! reason. A seeded grammar generates the statements: words, comments, case, quoting, spaces,
 //! partitions, renames, swaps, CTEs, dynamic SQL, and the formats of sessions.
 //!
-//! `STATEMENTS` is how many are run on each database, `SEED` repeats the choices.
+//! `STATEMENTS` is the number of statements run on each database, `SEED` repeats the choices.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -18,7 +18,7 @@ use testkit::rng::seed_from_env;
 use crate::harness::{absent, cache, fill};
 use crate::setup::set_up;
 
-/// Each changes what `users` holds, at the key 1. `~` is a space of any kind, `{}` the table.
+/// Each changes the contents of `users`, at the key 1. `~` is a space of any kind, `{}` the table.
 const OF_BOTH: [&str; 30] = [
     "TRUNCATE~TABLE~{}",
     "TRUNCATE~{}",
@@ -108,7 +108,7 @@ const NAMES_OF_POSTGRES: [&str; 4] = ["users", "public.users", "\"users\"", "pub
 const BEFORE_OF_POSTGRES: [&str; 4] =
     ["", "/* ApplicationName=tool */ ", "-- tool\n", "/* a /* nested */ */\n"];
 
-/// The places of the words in each form.
+/// The alternatives for the variable parts of a statement.
 struct Grammar {
     spaces: &'static [&'static str],
     names: &'static [&'static str],
@@ -125,7 +125,7 @@ const POSTGRES: Grammar = Grammar {
 };
 
 impl Grammar {
-    /// A statement in one of its forms.
+    /// Returns the statement in a random form.
     fn form(&self, rng: &mut Rng, statement: &str) -> String {
         let cased: String = match rng.below(3) {
             0 => statement.to_owned(),
@@ -142,7 +142,7 @@ impl Grammar {
         for letter in cased.chars() {
             match letter {
                 '~' => words += *rng.pick(self.spaces),
-                // A comment before the first of two statements is not the second one's.
+                // A comment before the first of two statements does not belong to the second.
                 ';' => words += &format!(";{}", rng.pick(self.before)),
                 letter => words.push(letter),
             }
@@ -156,7 +156,7 @@ fn count(default: usize) -> usize {
     env::var("STATEMENTS").map_or(default, |text| text.parse().expect("STATEMENTS is a number"))
 }
 
-/// Statements of this list, each about as often, in an order of their own.
+/// Statements of this list, each about equally often, in random order.
 fn statements(rng: &mut Rng, list: &[&'static str], count: usize) -> Vec<&'static str> {
     let mut all: Vec<&str> = list.iter().copied().cycle().take(count).collect();
     for at in (1..all.len()).rev() {
@@ -165,7 +165,7 @@ fn statements(rng: &mut Rng, list: &[&'static str], count: usize) -> Vec<&'stati
     all
 }
 
-/// What a statement ended in, as the invalidator's log and counters say.
+/// The outcomes of statements, according to the invalidator's log and counters.
 struct Outcomes {
     log: usize,
     keys: u64,
@@ -173,7 +173,7 @@ struct Outcomes {
     silent: Vec<String>,
 }
 
-/// The reasons of gaps that statements are.
+/// The reasons of gaps caused by statements.
 const REASONS: [&str; 5] = [
     "the log does not tell which rows it had",
     "a change is logged as a statement",
@@ -206,7 +206,7 @@ impl Outcomes {
         } else if invalidator.stat("keys").unwrap_or(0) > self.keys {
             "deletes"
         } else {
-            // Another gap, which came at the right moment, proves nothing.
+            // A gap for another reason at the right moment proves nothing.
             self.silent.push(format!("{statement}\nsaid: {said}"));
             "unexplained"
         };
@@ -226,7 +226,7 @@ const MAKE: &str = "SET SESSION binlog_format=ROW; CREATE DATABASE IF NOT EXISTS
     CREATE TABLE users_new (id INT PRIMARY KEY, mail VARCHAR(9)); CREATE TABLE plain (id INT PRIMARY KEY, mail VARCHAR(9)); \
     INSERT INTO users VALUES (1, 'a'), (11, 'a'); INSERT INTO users_new VALUES (1, 'n')";
 
-/// Waits until everything that is in the log was delivered.
+/// Waits until all of the log was delivered.
 #[track_caller]
 fn until_delivered(database: &Mysqld, invalidator: &Invalidator, statement: &str) {
     let end = format!("position {}-gtid:{}\n", database.brand().name(), database.gtids());
@@ -250,7 +250,7 @@ fn no_statement_is_silent(brand: Brand) {
     let server = cache();
     let keys = "[keys.tables]\n\"shop.users\" = \"user:{id}\"";
     let delivery = "[delivery]\non_gap = \"flush\"\ncheckpoint_every_ms = 2\nbatch_wait_us = 0";
-    // What a check finds would hide what the log does not tell.
+    // The check must not find changes that the log does not show.
     let source = mysqld_source(&[&database], "check_every_ms = 3600000");
     let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], delivery);
     invalidator.start(&[]);
@@ -287,7 +287,7 @@ const TABLES: &str = "DROP OWNED BY owner; DROP SCHEMA IF EXISTS other CASCADE; 
     CREATE TABLE parted (id BIGINT PRIMARY KEY) PARTITION BY RANGE (id); CREATE TABLE p0 PARTITION OF parted FOR VALUES FROM (0) TO (10); \
     ALTER TABLE users OWNER TO owner; INSERT INTO users VALUES (1, 'a'); INSERT INTO parted VALUES (1)";
 
-/// With the event trigger that `setup` makes: the log tells, and no check has to find it.
+/// With the event trigger that `setup` creates, the log shows them, and no check has to find them.
 #[test]
 fn no_statement_of_postgresql_is_passed_over_once_it_is_set_up() {
     let seed = seed_from_env();
@@ -315,7 +315,7 @@ fn no_statement_of_postgresql_is_passed_over_once_it_is_set_up() {
         }
         outcomes.note(&invalidator, &statement, !absent(&server, &["user:1"]).is_empty());
         invalidator.kill();
-        // The database notices that its reader is gone.
+        // Wait until the database notices that its reader is gone.
         let is_free = "SELECT bool_and(NOT active) FROM pg_replication_slots";
         while database.sql(is_free).trim() != "t" {
             thread::sleep(Duration::from_millis(5));

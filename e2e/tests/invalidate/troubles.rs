@@ -1,12 +1,12 @@
-//! Troubles of a deployment: processes that end or stand still, and faults of databases and
-//! networks that damage a log.
+//! Troubles of a deployment: processes that die or stall, and faults of databases and networks that
+//! damage a log.
 
 use testkit::database::Brand;
 
 use crate::cut::{Fault, GTID, ROWS};
 use crate::database::Database;
 
-/// One thing that happens.
+/// One kind of trouble.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
     /// `kill -9` of the invalidator.
@@ -15,21 +15,21 @@ pub(crate) enum Trouble {
     Server(usize),
     /// `kill -9` of the proxy.
     Proxy,
-    /// The end of the log's connection.
+    /// The log's connection is closed.
     Connection,
     /// `kill -9` of the database.
     Database,
-    /// A cache server that answers nothing for a while.
+    /// A cache server does not answer for a while.
     Slow(usize),
-    /// Statements, whatever becomes of them.
+    /// Statements, which may fail.
     Statements(&'static str),
-    /// Transaction identifiers that are left out.
+    /// A gap in the transaction identifiers.
     Hole,
-    /// A log that is gone when the invalidator is back.
+    /// The log is gone when the invalidator is back.
     Purged,
     /// Another follower with the same number.
     Twin,
-    /// An event that is changed or cut on its way.
+    /// An event is changed or cut on its way.
     Damage(u8, Fault),
 }
 
@@ -70,7 +70,7 @@ const MARIADB: [Trouble; 4] = [
     Trouble::Damage(ROWS, Fault::Half),
 ];
 
-/// Everything that can happen with this database.
+/// All troubles that this database supports.
 pub(crate) fn of(database: &Database) -> Vec<Trouble> {
     let mut all = ALL.to_vec();
     if let Some(brand) = database.brand() {
@@ -82,7 +82,7 @@ pub(crate) fn of(database: &Database) -> Vec<Trouble> {
     all
 }
 
-/// A transaction whose identifier is far behind the last one.
+/// Commits a transaction whose identifier is far ahead of the last one.
 pub(crate) fn leave_out(database: &Database) {
     let Database::Mysqld(server) = database else { return };
     let last = server.gtids();
@@ -104,7 +104,7 @@ pub(crate) fn leave_out(database: &Database) {
     }
 }
 
-/// Removes the log but for its newest file. Nobody reads it.
+/// Removes the log except for its newest file. No client reads it.
 pub(crate) fn purge(database: &Database) {
     let Database::Mysqld(server) = database else { return };
     server.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS");

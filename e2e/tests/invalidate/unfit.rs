@@ -1,5 +1,5 @@
-//! Tables of PostgreSQL that cannot be followed as they are: the check says so, and what prepares
-//! the database leaves them alone.
+//! Tables of PostgreSQL that cannot be followed as they are: the check reports them, and `setup`
+//! does not change them.
 
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn invalidator(database: &Postgres, server: &Server, keys: &str) -> Invalidator 
     Invalidator::new(&often, keys, &[server.addr()], "[delivery]\non_gap = \"flush\"")
 }
 
-/// Its rows are rows of the other table, and have another name in the log.
+/// Its rows are also rows of the other table, but have another name in the log.
 #[test]
 fn a_table_that_inherits_needs_keys_of_its_own() {
     let database = Postgres::start(&[]);
@@ -40,7 +40,7 @@ fn a_table_that_inherits_needs_keys_of_its_own() {
     fill(&server, &["row:1", "row:2", "row:3"]);
     database.sql("UPDATE parent SET v = v + 1");
     until_absent(&server, &["row:1", "row:2", "row:3"], &["row:1", "row:2"], &whole);
-    // One that comes later.
+    // A table that is created later.
     database.sql("CREATE TABLE late () INHERITS (child)");
     until_absent(&server, &["row:3"], &["row:3"], &whole);
     assert!(whole.log().contains("public.late inherits"), "{}", whole.log());
@@ -69,7 +69,7 @@ fn a_partition_that_is_not_logged_is_found() {
     until_absent(&server, &["row:1"], &["row:1"], &invalidator);
 }
 
-/// Without a replica identity the application's statements fail as soon as a table is published.
+/// Without a replica identity, the application's statements fail once a table is published.
 #[test]
 fn tables_without_a_replica_identity_are_not_published() {
     let database = Postgres::start(&[]);
@@ -101,7 +101,7 @@ fn tables_without_a_replica_identity_are_not_published() {
     assert_eq!(database.sql(made).trim(), "0");
     database
         .sql("UPDATE plain SET id = 2; DELETE FROM outbox; DELETE FROM parted; DELETE FROM late");
-    // Somebody else published them.
+    // Another user published them.
     database.sql("CREATE PUBLICATION cached FOR ALL TABLES");
     are_named(&invalidator.refusal("check", &[]));
     database.sql("DROP PUBLICATION cached");
@@ -114,7 +114,7 @@ fn tables_without_a_replica_identity_are_not_published() {
         .sql("UPDATE plain SET id = 3; DELETE FROM outbox; DELETE FROM parted; DELETE FROM late");
 }
 
-/// The log has messages in the encoding of the database, and rows as the session wants them.
+/// The log has messages in the encoding of the database, and rows in that of the session.
 #[test]
 fn messages_of_a_database_in_another_encoding_are_refused() {
     let database = Postgres::start(&[]);
@@ -170,7 +170,7 @@ fn a_type_whose_text_differs_is_found_inside_other_types() {
     assert_eq!(with("{id}{g}{h}{i}{j}").run("check", &[]), "ok\n");
 }
 
-/// Drivers give dates as such, whatever the database's style is.
+/// Drivers return dates as such, whatever the database's style is.
 #[test]
 fn dates_are_written_as_iso_has_them() {
     let database = Postgres::start(&["DateStyle=SQL"]);
@@ -212,7 +212,7 @@ fn a_generated_column_is_found_where_the_log_lacks_it() {
     assert_eq!(with("a").run("check", &[]), "ok\n");
 }
 
-/// A new value is in no row yet; one that is renamed is in any number of them.
+/// A new value is in no row yet; a renamed one may be in many rows.
 #[test]
 fn a_renamed_value_of_an_enum_is_found_by_comparison() {
     let database = Postgres::start(&[]);
@@ -227,7 +227,7 @@ fn a_renamed_value_of_an_enum_is_found_by_comparison() {
     invalidator.start(&[]);
     fill(&server, &["mood:sad"]);
     database.sql("ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'");
-    // Several checks.
+    // Wait for several checks.
     thread::sleep(Duration::from_millis(700));
     assert_eq!(absent(&server, &["mood:sad"]), [""; 0], "{}", invalidator.log());
     database.sql("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'");

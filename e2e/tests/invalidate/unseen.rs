@@ -1,5 +1,5 @@
-//! A log that shows commits before the database shows them to others: nothing is deleted before a
-//! reader can see the change, and what readers cache meanwhile is deleted after it.
+//! A log that shows commits before other sessions see them: no key is deleted before readers can
+//! see the change, and old values that they cache in the meantime are deleted after it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,8 +11,8 @@ use testkit::Server;
 use crate::database::Database;
 use crate::harness::{absent, cache, fill, until_absent};
 
-/// A commit stays in the log for so long, many times as long as deletes that cannot be told are
-/// repeated after.
+/// The time that a commit is only in the log: many times the delay after which deletes not seen to
+/// be visible are repeated.
 const HELD: Duration = Duration::from_millis(500);
 
 const NAMES: [&str; 2] = ["item:0", "item:1"];
@@ -29,8 +29,7 @@ fn value(database: &Database, id: u32) -> String {
     database.sql(&format!("SELECT v FROM items WHERE id = {id}")).trim().to_owned()
 }
 
-/// Commits that wait for a replica that does not answer, which no other session sees until that
-/// wait is given up.
+/// Commits that wait for an unresponsive replica; no other session sees them until the wait ends.
 #[test]
 fn nothing_is_deleted_before_others_see_the_change() {
     for (name, make) in Database::BOTH {
@@ -46,11 +45,11 @@ fn nothing_is_deleted_before_others_see_the_change() {
         assert_eq!(value(&database, 0), "1", "{name}");
         assert_eq!(absent(&server, &NAMES), [""; 0], "{name}: what is cached is what readers see");
         if name == "postgresql" {
-            // One that waits for nobody overtakes it.
+            // A commit that waits for no replica overtakes it.
             database.sql("SET synchronous_commit = local; UPDATE items SET v = 7 WHERE id = 1");
             until_absent(&server, &NAMES, &["item:1"], &invalidator);
         }
-        // No position is kept for what waits.
+        // The position of a waiting commit is not saved.
         invalidator.kill();
         invalidator.start(&[]);
         invalidator.until("unseen_transactions", |count| count >= 1);
@@ -83,15 +82,15 @@ fn the_commit_of_a_prepared_transaction_waits_too() {
     until_absent(&server, &NAMES, &NAMES[..1], &invalidator);
 }
 
-/// A look-aside reader: a miss gives a lease, and what the database says is stored with it. Without
-/// one, a reader that is held up between the two stores what a delete has already passed.
+/// A look-aside reader: a miss gives a lease, with which the database's value is stored. Without
+/// leases, a reader delayed between the two could store a value that a delete has already passed.
 fn read(database: &Database, server: &Server, stop: &AtomicBool) {
     let mut session = database.session();
     let mut wire = server.connect();
     while !stop.load(Ordering::Acquire) {
         wire.send(b"lease-get item:0\r\n");
         let line = wire.line();
-        // A hit's value, a miss's block, and the end.
+        // The line of the hit, the block of the miss, and the end.
         wire.line();
         wire.line();
         let words: Vec<_> = line.split(' ').collect();
