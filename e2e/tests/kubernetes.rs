@@ -1,4 +1,4 @@
-//! Manifests of `holdall plan`, read by Kubernetes' own schemas and by kustomize.
+//! Manifests of `holdall plan`, checked against Kubernetes' own schemas and by kustomize.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -8,11 +8,11 @@ use std::process::{Command, Output};
 use e2e::clients::tool;
 use testkit::server::holdall_path;
 
-/// Releases of Kubernetes whose schemas judge: the oldest and the newest that the validator has
-/// with every kind that is used.
+/// The Kubernetes releases whose schemas are used: the oldest and the newest of the validator that
+/// have all used kinds.
 const RELEASES: [&str; 2] = ["1.25.0", "1.37.0"];
 
-/// Everything that a topology may say.
+/// A topology with every possible setting.
 const EVERYTHING: &str = concat!(
     include_str!("../../crates/plan/tests/pods.toml"),
     r#"
@@ -34,7 +34,7 @@ fn packaged() -> String {
     fs::read_to_string(file).unwrap()
 }
 
-/// The manifests of a topology, in a folder of their own.
+/// The manifests of a topology, in a separate folder.
 fn planned(name: &str, topology: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("kubernetes-{name}-{}", std::process::id()));
     let base = folder.join("base");
@@ -98,7 +98,7 @@ fn manifests_are_valid_by_the_schemas_of_kubernetes() {
     }
 }
 
-/// The validator would say so.
+/// The validator does detect errors.
 #[test]
 fn a_manifest_with_a_wrong_word_is_not() {
     let folder = planned("wrong", &packaged());
@@ -119,7 +119,7 @@ fn kustomize_takes_them_as_a_base() {
     let built = run(Command::new(tool("kustomize")).arg("build").arg(&base));
     let files = ["east.yaml", "west.yaml"].map(|name| fs::read_to_string(base.join(name)).unwrap());
     assert_eq!(named(&built), named(&files.join("---\n")));
-    // What users change: the image, and a resource that they have no use for.
+    // Typical changes by users: the image, and a removed resource.
     let own = folder.join("own");
     fs::create_dir(&own).unwrap();
     let overlay = "resources: [../base]\n\

@@ -1,4 +1,4 @@
-//! The library for applications against live servers: ours, and Debian's memcached, which has no
+//! The library for applications against live servers: holdall, and Debian's memcached, which has no
 //! leases.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
@@ -75,7 +75,7 @@ fn every_command_means_what_the_server_says() {
         assert!(client.version().is_ok());
         client.flush_all(0).unwrap();
         assert_eq!(client.get("many1").unwrap(), None);
-        // Both servers were used, by one connection each.
+        // Both servers were used, with one connection each.
         let reports = client.client().servers();
         assert!(reports.iter().all(|one| one.totals.connects == 1 && one.totals.asked > 100));
     }
@@ -124,7 +124,7 @@ impl Database {
     }
 }
 
-/// 200 callers want a key that is missing, all at once.
+/// 200 callers request a missing key at the same time.
 fn herd(server: &Server) -> (u64, u64) {
     let (client, database) = (client(&[server]), Database::default());
     let barrier = std::sync::Barrier::new(200);
@@ -158,7 +158,7 @@ fn a_delete_overtakes_a_slow_reader() {
     let client = client(&[&server]);
     let rows = client.client().look_aside();
     let slow = client.get_or_load(&rows, "k", || {
-        // The row changes behind the query.
+        // The row changes after the query.
         client.delete("k").map_err(|error| error.to_string())?;
         Ok::<_, String>("old".to_owned())
     });
@@ -195,7 +195,7 @@ fn nothing_is_filled_after_a_failure() {
     let failed = client.get_or_load(&rows, "k", || Err::<String, _>("the database is down"));
     assert_eq!(failed, Err(LoadError::Loader(Arc::new("the database is down"))));
     assert_eq!(client.get("k").unwrap(), None);
-    // Nobody listens there.
+    // No server listens there.
     let nobody = Client::builder().servers([format!("127.0.0.1:{}", free_port())]);
     let nobody = BlockingClient::from(nobody.build().unwrap());
     let rows = nobody.client().look_aside();
@@ -207,7 +207,7 @@ fn nothing_is_filled_after_a_failure() {
     assert_eq!((totals.loads, totals.unfilled, totals.fills), (3, 3, 0));
 }
 
-/// A lease that comes for a caller who has gone keeps nobody waiting: here that would be an hour.
+/// A lease granted to a caller that gave up is released: otherwise others would wait an hour here.
 #[test]
 fn the_lease_of_a_caller_who_has_gone_is_given_back() {
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=3600"]).start();
@@ -216,12 +216,12 @@ fn the_lease_of_a_caller_who_has_gone_is_given_back() {
     for round in 0..100 {
         let key = format!("gone{round}");
         let mut call = Box::pin(client.client().lease_get(&key));
-        // The thread that drives the connection may be quick: then this caller has the lease.
+        // The connection's thread may be fast enough for this caller to get the lease.
         if call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             continue;
         }
         gone += 1;
-        // Before the reply has come, or behind it.
+        // Before or after the reply.
         thread::sleep(Duration::from_micros(round * 10));
         drop(call);
         let until = Instant::now() + Duration::from_secs(20);
@@ -233,7 +233,7 @@ fn the_lease_of_a_caller_who_has_gone_is_given_back() {
     assert!(gone > 0, "every caller had its reply at once");
 }
 
-/// A transaction's snapshot may be older than a delete that came before the lease.
+/// A transaction's snapshot may be older than a delete before the lease.
 #[test]
 fn a_load_in_an_old_snapshot_is_not_stored() {
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=3600"]).start();
@@ -252,12 +252,12 @@ fn a_load_in_an_old_snapshot_is_not_stored() {
     client.delete("deleted").unwrap();
     assert_eq!(load(&young, "deleted", "v1"), None, "it may be older than the delete");
     assert_eq!(load(&old, "late", "v1"), None, "its repeated delete may have come");
-    // Both have given their leases back.
+    // Both have released their leases.
     assert_eq!(load(&rows, "deleted", "v2"), Some("v2".into()));
     assert_eq!(load(&rows, "late", "v2"), Some("v2".into()));
 }
 
-/// The server of the key is dead: the gutter gives the lease, and takes the fill.
+/// The key's server is dead: the gutter gives the lease, and accepts the fill.
 #[test]
 fn the_gutter_fills_for_a_dead_server() {
     let gutter = Launch::new(Kind::Holdall).start();
@@ -278,18 +278,18 @@ fn the_gutter_fills_for_a_dead_server() {
     assert_eq!((totals.loads, totals.fills, totals.hits), (1, 1, 4));
 }
 
-/// Servers of a pool that are replaced by empty ones while many callers read, one after the other.
+/// Servers of a pool are replaced by empty ones, one after the other, while many callers read.
 mod replaced {
     use super::*;
 
     const KEYS: usize = 4000;
     const SERVERS: usize = 8;
-    /// A quarter of them.
+    /// The number of replaced servers: a quarter of them.
     const REPLACED: usize = 2;
-    /// How long each server is away, and how long the others have before and after that.
+    /// The downtime of each server, and the time between downtimes.
     const AWAY: Duration = Duration::from_secs(2);
 
-    /// A database that takes a millisecond, and counts by row.
+    /// A database that takes a millisecond, and counts per row.
     struct Database {
         rows: Vec<(AtomicU64, AtomicU64)>,
         peak: AtomicU64,
@@ -329,8 +329,8 @@ mod replaced {
         assert_eq!(loaded, Ok(format!("row {row}")));
     }
 
-    /// Section 3.3: the gutter takes the keys of a server that is away. Each of them is loaded once
-    /// for the gutter and once for the new server, whoever asks; other keys are not loaded at all.
+    /// Section 3.3: the gutter takes the keys of an unavailable server. Each of them is loaded once
+    /// for the gutter and once for the new server; other keys are not loaded again.
     #[test]
     fn servers_that_are_replaced_have_their_own_keys_loaded_twice() {
         let mut servers: Vec<_> =
@@ -355,7 +355,7 @@ mod replaced {
                 scope.spawn(move || {
                     let mut random = Rng::new(seed);
                     while Instant::now() < end {
-                        // Some rows are asked for much more often than others.
+                        // Some rows are requested much more often than others.
                         let row = random.below(KEYS).min(random.below(KEYS));
                         row_of(client, database, row);
                         asked.fetch_add(1, Ordering::Relaxed);
@@ -383,8 +383,8 @@ mod replaced {
     }
 }
 
-/// Section 4.3: what the warm cluster still has when the cold one's delete has come is not copied
-/// for the hold-off.
+/// Section 4.3: after a delete at the cold cluster, the old value of the warm one is not copied
+/// during the hold-off.
 #[test]
 fn a_delete_of_the_cold_cluster_holds_copies_off() {
     let servers: Vec<Server> = (0..2).map(|_| Launch::new(Kind::Holdall).start()).collect();
@@ -410,7 +410,7 @@ fn a_delete_of_the_cold_cluster_holds_copies_off() {
     }
 }
 
-/// What is stored in a way that cannot be read is loaded, deleted, and filled by the next reader.
+/// An unreadable value is loaded, deleted, and filled by the next reader.
 #[test]
 fn an_unreadable_value_heals() {
     let server = Launch::new(Kind::Holdall).start();
@@ -446,11 +446,11 @@ enum Marked {
     No,
     /// As in the paper: the log deletes the markers.
     ByLog,
-    /// By the place of the write in the master's log.
+    /// The position of the write in the master's log decides.
     ByPlace,
 }
 
-/// Writes a row, and marks it as its readers look for it.
+/// Writes a row, and marks it as its readers expect.
 fn write_row(
     client: &BlockingClient,
     markers: &Markers,
@@ -478,10 +478,10 @@ fn write_row(
     assert_eq!((written.unmarked, written.undeleted), (None, None));
 }
 
-/// Time goes in steps of 100 ms. A row written in the master reaches the region's replica 3 s
-/// later; what follows its log then deletes the key and the marker. In every step one of 1,000 rows
-/// is written from the region, and ten of those written in the last 5 s are read there. Returns
-/// reads, and how many were shown an older row than had been written.
+/// Simulates steps of 100 ms. A row written in the master reaches the region's replica 3 s later;
+/// the invalidator of its log then deletes the key and the marker. In every step the region writes
+/// one of 1,000 rows, and reads ten of those written in the last 5 s. Returns all reads, and those
+/// that returned an older row than was written.
 fn stale_reads(marked: Marked, seed: u64) -> (u64, u64) {
     const LAG_STEPS: usize = 30;
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=0"]).start();
@@ -555,7 +555,7 @@ fn remote_markers_send_readers_to_the_master_until_the_replica_has_caught_up() {
     );
     assert!(without > reads / 4 && with > 0);
     assert_eq!(exact, 0);
-    // What is left are rows written twice within the lag: the first write to arrive takes the
-    // marker of both.
+    // The remaining ones are rows written twice within the lag: the first write to arrive removes
+    // the marker of both.
     assert!(with * 20 < without);
 }

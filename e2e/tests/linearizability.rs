@@ -1,7 +1,7 @@
 //! Concurrent histories over the wire: each key's commands must have one order, in which no
 //! acknowledged store is lost and no deleted value comes back.
 //!
-//! `SEED=n` repeats the choice of commands, not their timing; `OPS=n` sets how many are sent.
+//! `SEED=n` repeats the choice of commands, not their timing; `OPS=n` sets the number of commands.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::load::{Load, fill, judge};
@@ -71,7 +71,7 @@ fn histories_are_linearizable_while_items_are_evicted() {
     server.assert_alive("the history");
 }
 
-/// Memory is full of small items when large ones come.
+/// Memory is full of small items when large ones arrive.
 #[test]
 fn histories_are_linearizable_while_the_table_shrinks() {
     let mut server = Server::under_test(&["-m", "64"]);
@@ -91,8 +91,8 @@ fn histories_are_linearizable_while_the_table_shrinks() {
     server.assert_alive("the history");
 }
 
-/// A page is asked for all the time, from any class to any other, while keys of three sizes are
-/// written and evicted.
+/// Pages are constantly reassigned, between random classes, while keys of three sizes are written
+/// and evicted.
 #[test]
 fn histories_are_linearizable_while_pages_move() {
     let mut server = Server::under_test(&["-m", "64"]);
@@ -103,12 +103,12 @@ fn histories_are_linearizable_while_pages_move() {
         run(&server, load, 500, 20_000, Mode::Evicting);
         stop.store(true, Ordering::Relaxed);
     });
-    // A page in some milliseconds.
+    // Each move takes some milliseconds.
     assert!(server.stat("slabs_moved") > 50, "hardly a page moved; the test shows nothing");
     server.assert_alive("the history");
 }
 
-/// Asks for a page of each class in turn until told to stop.
+/// Requests a page of each class in turn until `stop` is set.
 fn reassign(server: &Server, stop: &AtomicBool) {
     let mut wire = server.connect();
     let mut turn = 0;
@@ -121,8 +121,8 @@ fn reassign(server: &Server, stop: &AtomicBool) {
     }
 }
 
-/// A proxy whose connections go from one worker to the other and back, because others are busy by
-/// fits and starts.
+/// A proxy whose connections move back and forth between its workers, because other connections
+/// load the workers in bursts.
 #[test]
 fn histories_through_the_proxy_are_linearizable_while_connections_move() {
     let servers = [Server::under_test(&[]), Server::under_test(&[])];
@@ -142,7 +142,7 @@ fn histories_through_the_proxy_are_linearizable_while_connections_move() {
     assert!(moved > 0, "no connection has moved; the test shows nothing");
 }
 
-/// Gets, for a while as many as there can be, and then none.
+/// Sends bursts of as many gets as possible, with pauses.
 fn by_fits_and_starts(proxy: &Router, stop: &AtomicBool) {
     let mut wire = proxy.connect();
     while !stop.load(Ordering::Relaxed) {
@@ -176,12 +176,12 @@ fn histories_with_leases_are_linearizable() {
     assert!(stored > 100 && refused > 100, "{stored} stored, {refused} refused: it shows nothing");
 }
 
-/// How many histories of 20,000 commands may miss the bug. In ten runs 1 to 16 were needed.
+/// Maximum number of histories of 20,000 commands to find the bug. In ten runs 1 to 16 were needed.
 const ROUNDS: usize = 300;
 
-/// The checker and its clients must be able to see a broken server. memcached 1.6.18 drops a
-/// reference too many when a meta get with a too long opaque meets a busy key (fixed in 1.6.45 by
-/// 152ddb68f): it loses stores, hangs, or ends within seconds.
+/// The checker and its clients must detect a broken server. memcached 1.6.18 drops a reference too
+/// many when a meta get with a too long opaque meets a busy key (fixed in 1.6.45 by 152ddb68f): it
+/// loses stores, hangs, or exits within seconds.
 #[test]
 fn a_server_known_to_be_broken_is_caught() {
     let mut server = Launch::new(Kind::Memcached).args(&["-t", "4"]).start();
@@ -191,7 +191,7 @@ fn a_server_known_to_be_broken_is_caught() {
         let floods: Vec<_> = (0..3).map(|_| scope.spawn(|| flood(addr, &stop))).collect();
         let seen_in = (1..=ROUNDS).find(|_| {
             let load = Load { ops: 20_000, keys: 4, cut_one_in: 0, ..load() };
-            // Each round begins with no item, as the checker assumes.
+            // Each round starts with no items, as the checker assumes.
             if let Ok(mut wire) = Wire::try_connect(addr) {
                 let _ = wire.try_send(b"flush_all\r\n");
                 wire.read_until_or_end(b"OK\r\n", Duration::from_secs(1));

@@ -1,5 +1,5 @@
-//! The memory limit is one limit: resident memory stays within 1.03 x `-m` + 16 MB whatever
-//! clients do, no store is refused while something can be evicted, and what is overwritten is free.
+//! The memory limit is one limit: resident memory stays within 1.03 x `-m` + 16 MB whatever clients
+//! do, no store is refused while something can be evicted, and overwritten items are freed.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::values::{fetch, make, store, version};
@@ -18,7 +18,7 @@ fn bound(limit_mib: u64) -> u64 {
     limit_mib * MIB * 103 / 100 + 16 * MIB
 }
 
-/// Asserts the bound, and says how near it was. memcached keeps no such promise.
+/// Asserts the bound, and prints the margin. memcached makes no such promise.
 #[track_caller]
 fn within(what: &str, most: u64, limit_mib: u64) {
     let (most_mib, bound_mib) = (most / MIB, bound(limit_mib) / MIB);
@@ -29,8 +29,8 @@ fn within(what: &str, most: u64, limit_mib: u64) {
     );
 }
 
-/// Stores `bytes` in values of `len` bytes under new keys, many at a time; says how many were
-/// refused.
+/// Stores `bytes` in values of `len` bytes under new keys, many at a time; returns the number of
+/// refused stores.
 fn fill(addr: SocketAddr, stem: &str, len: usize, bytes: usize) -> usize {
     let mut wire = Wire::connect(addr);
     let (count, value) = (bytes / (len + 50), vec![b'v'; len]);
@@ -86,8 +86,7 @@ fn a_large_value_finds_room_among_small_ones() {
     }
 }
 
-/// 15,000 keys of 1 KB fit into 64 MB four times over, however often they are overwritten.
-/// More large values come at a time than may be held: some wait, and all are stored.
+/// More large values arrive at once than may be held: some wait, and all are stored.
 #[test]
 fn large_values_that_come_at_once_are_all_stored() {
     const CLIENTS: usize = 32;
@@ -113,6 +112,7 @@ fn large_values_that_come_at_once_are_all_stored() {
     });
 }
 
+/// 15,000 keys of 1 KB fit into 64 MB four times over, however often they are overwritten.
 #[test]
 fn overwriting_what_fits_evicts_nothing() {
     const KEYS: usize = 15_000;
@@ -150,7 +150,7 @@ fn overwrite(addr: SocketAddr, first: usize, keys: usize, deadline: Instant) -> 
     stores
 }
 
-/// Clients that stopped in the middle of every kind of request, with the server full of items.
+/// Clients that stall in the middle of every kind of request, while the server is full of items.
 #[test]
 fn stuck_clients_cost_bounded_memory() {
     let limit = raise_open_files(10_300);
@@ -175,12 +175,12 @@ fn stick(server: &Server, number: usize) -> Wire {
     let request = match number % 5 {
         0 => String::new(),
         1 => "set half 0 0 10".into(),
-        // As many on each worker, and half of what it may hold of values that come: only above that
+        // Equally many on each worker, and half of its limit for incoming values: only above that
         // another is refused.
         2 if number / 5 % 4 < 2 => format!("set started{number} 0 0 1000000\r\nthe first bytes"),
         2 => "ms half".into(),
         3 => format!("get{keys}\r\nget{keys}"),
-        // 800 KB asked for, and not read.
+        // Requests 800 KB, and does not read them.
         _ => format!("get{keys}\r\n"),
     };
     let mut wire =
@@ -189,8 +189,8 @@ fn stick(server: &Server, number: usize) -> Wire {
     wire
 }
 
-/// The kernel ends a process whose group needs more than its limit: what the server holds, and what
-/// the kernel holds for it.
+/// The kernel kills a process whose group exceeds its limit, which covers the server's memory and
+/// the kernel's memory for the server.
 #[test]
 fn a_control_group_of_the_bound_is_enough() {
     let group = match MemoryLimit::new("bound", bound(64)) {
@@ -219,7 +219,7 @@ fn a_control_group_of_the_bound_is_enough() {
     }
 }
 
-/// A hundred clients each ask for fifty thousand values in one line and read none.
+/// A hundred clients request fifty thousand values each in one line, and read none.
 #[test]
 fn huge_multigets_not_read_cost_bounded_memory() {
     let mut server = Server::under_test(&["-m", "128"]);
@@ -230,7 +230,7 @@ fn huge_multigets_not_read_cost_bounded_memory() {
     let mut stuck: Vec<Wire> =
         (0..100).map(|_| Wire::connect_narrow(server.addr(), 4096)).collect();
     for wire in &mut stuck {
-        // The server need not take all of the line while its reply is not read.
+        // The server may stop reading the line while its reply is not read.
         wire.send_for(&request, Duration::from_millis(100));
     }
     server.assert_alive("huge multigets");
@@ -257,7 +257,7 @@ fn with_numa_interleave_items_lie_on_all_memory_nodes_in_turns() {
     std::fs::remove_file(file).unwrap();
 }
 
-/// What a server says that does not start.
+/// The error output of a server that does not start.
 fn refusal(launcher: &[&str], flags: &[&str]) -> String {
     let program = testkit::server::holdall_path();
     let words = [launcher, &[program.to_str().unwrap(), "serve", "-p", "0", "-u", "root"], flags];
@@ -285,7 +285,7 @@ fn numa_interleave_that_is_not_possible_is_refused() {
     let file = format!("{}/e2e-memory-{}", folder_on_disk(), std::process::id());
     let said = refusal(&[], &["-o", "numa_interleave", "-e", &file]);
     assert!(said.contains("numa_interleave needs a file on tmpfs"), "{said}");
-    // A server that would take another one's place leaves it alone.
+    // A server that would take over from another leaves it running.
     let mut server = Server::under_test(&["-m", "64", "-u", "root", "-e", &file]);
     let successor = ["-m", "64", "-e", &file, "--takeover", "-o", "numa_interleave"];
     let said = refusal(&["timeout", "20"], &successor);

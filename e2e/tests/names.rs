@@ -1,5 +1,5 @@
-//! Every name that memcached has is known here: statistics, settings and flags. A name that is
-//! left out stands on docs/compatibility/memcached.md with its reason.
+//! holdall has every name that memcached has: statistics, settings and flags.
+//! docs/compatibility/memcached.md lists the names left out, with reasons.
 //!
 //! The original is Debian's memcached, or the one that `MEMCACHED_BIN` names.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use testkit::Server;
 
-/// Statistics of this group by name, without the numbers of classes and connections.
+/// The names of a group's statistics, without the numbers of classes and connections.
 fn names(server: &Server, group: &str) -> BTreeSet<String> {
     let stats = server.stats(group).into_iter();
     stats
@@ -22,14 +22,14 @@ fn names(server: &Server, group: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Both with an item in use and a connection, so that each group has all its names.
+/// A server with an item in use and a connection, so that each group has all its names.
 fn filled(server: Server) -> Server {
     let mut wire = server.connect();
     wire.expect(b"set a 0 0 1\r\nx\r\nget a\r\n", b"STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n");
     server
 }
 
-/// The words in backticks of the page's section on what is left out.
+/// The words in backticks in the page's section of omitted names.
 fn left_out() -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/compatibility/memcached.md");
     let text = std::fs::read_to_string(&page).unwrap();
@@ -39,7 +39,7 @@ fn left_out() -> BTreeSet<String> {
     rows.flat_map(|(cell, _)| cell.split('`').skip(1).step_by(2).map(str::to_owned)).collect()
 }
 
-/// What memcached has and we have not, but for what the page leaves out.
+/// The names that memcached has and holdall lacks, except those that the page lists.
 fn missing(theirs: BTreeSet<String>, ours: &BTreeSet<String>) -> Vec<String> {
     let left_out = left_out();
     theirs.into_iter().filter(|name| !ours.contains(name) && !left_out.contains(name)).collect()
@@ -54,7 +54,7 @@ fn statistics() {
             let missing = missing(names(&theirs, group), &names(&ours, group));
             assert!(missing.is_empty(), "stats {group}: {missing:?} of {args:?}");
         }
-        // A name that is left out everywhere is none that both have.
+        // A name that is left out everywhere must not exist in both.
         let all = ["", "settings", "items", "slabs"].map(|group| names(&ours, group));
         let here: Vec<_> = left_out()
             .into_iter()
@@ -64,8 +64,8 @@ fn statistics() {
     }
 }
 
-/// The lines of `stats conns` but for values: in the order of descriptors, the listener, a client
-/// that is sending a value, and the one that asks.
+/// The lines of `stats conns` without values: in the order of descriptors, the listener, a client
+/// that is sending a value, and the one that sends `stats conns`.
 #[test]
 fn connections_are_listed_as_memcached_lists_them() {
     let [theirs, ours] = [Server::memcached(&[]), Server::under_test(&[])].map(|server| {
@@ -76,7 +76,7 @@ fn connections_are_listed_as_memcached_lists_them() {
             asking.send(b"stats conns\r\n");
             let text = String::from_utf8(asking.read_until(b"END\r\n")).unwrap();
             let shape = shape(&text, server.addr().port());
-            // The connection that found the server up may not be gone yet, nor the value begun.
+            // The start-up check's connection may still exist, or the value be missing.
             let is_there = shape.iter().any(|line| line == "1 state conn_nread");
             if is_there || Instant::now() > end {
                 break shape;
@@ -87,7 +87,7 @@ fn connections_are_listed_as_memcached_lists_them() {
     assert_eq!(ours.iter().filter(|line| line.ends_with(" conn_parse_cmd")).count(), 1, "{ours:?}");
 }
 
-/// Each line with the place of its descriptor among the others, and addresses as kinds.
+/// Each line with the rank of its descriptor, and with kinds of addresses.
 fn shape(text: &str, port: u16) -> Vec<String> {
     let mut descriptors: Vec<u32> = Vec::new();
     let stats = text.lines().filter_map(|line| line.strip_prefix("STAT "));

@@ -1,8 +1,8 @@
-//! A network that really fails, in a namespace of the test's own: packets are dropped, connections
-//! reset, servers held, names not found, and one server lies all the time. Other pools do not
-//! notice, nobody waits for long, everything comes back, and nobody is given a wrong value.
+//! Real network failures, in a separate namespace: packets are dropped, connections reset, servers
+//! stopped, names not found, and one server is faulty all the time. Other pools are not affected,
+//! no client waits for long, everything recovers, and no client gets a wrong value.
 //!
-//! `INJECTIONS` is the number of troubles. Times are printed, and judged with all the room that a
+//! `INJECTIONS` is the number of troubles. Times are printed, and judged with all the slack that a
 //! busy machine may need.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
@@ -22,32 +22,32 @@ use testkit::faulty_server::value_of;
 use testkit::rng::seed_from_env;
 use testkit::{Fault, FaultyServer, Rng, Router, Server, Wire, namespace};
 
-/// What servers have for an answer.
+/// The time that servers have for a reply.
 const TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The longest time between two questions whether a server is back, but for a tenth.
+/// Maximum time between two probes of a server, apart from a tenth of jitter.
 const PROBE: Duration = Duration::from_millis(100);
 
-/// What nothing of a healthy program takes, on however busy a machine.
+/// More time than a healthy program needs for anything, however busy the machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const KEYS: usize = 200;
 
-/// The name by which one pool's server is found, while names are.
+/// The name of one pool's server, while names resolve.
 const NAME: &str = "cache.test";
 
-/// Troubles, each of which hurts the servers of pool A.
+/// Troubles, all of which affect the servers of pool A.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Trouble {
-    /// Packets towards one server are dropped.
+    /// Packets to one server are dropped.
     Drop,
-    /// They are answered with a reset.
+    /// Packets to one server are answered with a reset.
     Reset,
-    /// The server is held.
+    /// One server is stopped.
     Hold,
-    /// Packets towards all servers of the pool are dropped.
+    /// Packets to all servers of the pool are dropped.
     DropAll,
-    /// Names are not found, while the configuration is read again.
+    /// Names do not resolve while the configuration is reloaded.
     NoNames,
 }
 
@@ -62,7 +62,7 @@ fn real_troubles_hurt_their_own_pool_alone_and_pass() {
     }
 }
 
-/// Runs a program of the system to its end.
+/// Runs a program of the system to completion.
 #[track_caller]
 fn run(line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
@@ -70,7 +70,7 @@ fn run(line: &str) {
     assert!(status.as_ref().is_ok_and(std::process::ExitStatus::success), "{line}: {status:?}");
 }
 
-/// A resolver that knows one name, and what this namespace asks.
+/// A resolver that knows one name, and answers the queries of this namespace.
 struct Names {
     resolver: Child,
     file: PathBuf,
@@ -80,7 +80,7 @@ impl Names {
     fn start() -> Self {
         let file = env::temp_dir().join(format!("network-resolv-{}", std::process::id()));
         fs::write(&file, "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n").unwrap();
-        // Where it leads to another file, that is what is covered.
+        // If the path is a symbolic link, its target is covered.
         let covered =
             fs::canonicalize("/etc/resolv.conf").unwrap_or_else(|_| "/etc/resolv.conf".into());
         run(&format!("mount --bind {} {}", file.display(), covered.display()));
@@ -88,8 +88,8 @@ impl Names {
             .args(["--no-daemon", "--no-resolv", "--no-hosts", "--conf-file=/dev/null"])
             .args(["--user=root", "--group=root", "--pid-file", "--listen-address=127.0.0.1"])
             .arg(format!("--address=/{NAME}/127.0.0.1"))
-            // It says that there is no IPv6 address, instead of refusing to say: musl's resolver
-            // takes a refusal for one of the whole name.
+            // Makes it answer that there is no IPv6 address, instead of refusing: musl's resolver
+            // treats a refusal as a failure of the whole name.
             .arg(format!("--local=/{NAME}/"))
             .stderr(Stdio::null())
             .spawn()
@@ -118,14 +118,14 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What clients of one pool saw.
+/// The results of the clients of one pool.
 #[derive(Debug, Default)]
 struct Seen {
     found: AtomicU64,
     failed: AtomicU64,
 }
 
-/// One client's times, of when there was trouble and when there was none.
+/// One client's times, with and without trouble.
 #[derive(Debug, Default)]
 struct Times {
     quiet_us: Vec<u64>,
@@ -143,14 +143,14 @@ impl Times {
     }
 }
 
-/// What all clients look at.
+/// State shared by all clients.
 #[derive(Debug, Default)]
 struct Stage {
     is_over: AtomicBool,
     troubles: AtomicUsize,
 }
 
-/// Asks for keys of a pool, one after the other, until the end; every value must be the key's.
+/// Requests keys of a pool, one after the other, until the end; every value must be the key's.
 fn client(
     addr: SocketAddr,
     prefix: &'static str,
@@ -169,7 +169,7 @@ fn client(
             let line = wire.line();
             if line.starts_with("SERVER_ERROR ") {
                 seen.failed.fetch_add(1, Ordering::SeqCst);
-                // Errors of servers that are out come at once; nobody asks as fast as that.
+                // Errors of unavailable servers are immediate; real clients do not retry that fast.
                 thread::sleep(Duration::from_millis(1));
             } else {
                 let value = value_of(&key);
@@ -186,7 +186,7 @@ fn client(
     })
 }
 
-/// The proxy, its servers, and what troubles them.
+/// The proxy, its servers, and their troubles.
 struct Rig {
     bad: [Server; 2],
     proxy: Router,
@@ -198,7 +198,7 @@ impl Rig {
     fn start(bad: [Server; 2], good: &Server, faulty: &FaultyServer) -> Self {
         let [one, two] = bad.each_ref().map(Server::addr);
         let (ms, good) = (TIMEOUT.as_millis(), good.addr());
-        // A stall of the whole machine is no fault of the proxy's.
+        // A stall of the whole machine is not the proxy's fault.
         let well_ms = PATIENCE.as_millis();
         let config = format!(
             r#"{{"pools": {{"A": {{"servers": ["{one}", "{two}"], "server_timeout": {ms}}},
@@ -248,7 +248,7 @@ impl Rig {
         }
     }
 
-    /// How long it takes until a key of each bad server is found.
+    /// Returns the time until keys of both bad servers are found.
     fn recovery(&self) -> Duration {
         let begun = Instant::now();
         let mut wire = self.proxy.connect();
@@ -267,7 +267,7 @@ impl Rig {
     }
 }
 
-/// Puts every key of a pool where the pool's hash wants it.
+/// Stores every key of a pool on the server chosen by the pool's hash.
 fn fill(proxy: &Router, prefix: &str) {
     let mut wire = proxy.connect();
     for key in (0..KEYS).map(|number| format!("{prefix}-{number}")) {
@@ -310,12 +310,12 @@ fn within() {
         assert_eq!(seen[well].failed.load(Ordering::SeqCst), 0, "{well}");
     }
     assert!(seen["bad"].failed.load(Ordering::SeqCst) > 0 && faulty.faults() > 0);
-    // Room for a machine on which this process does not run for seconds.
+    // Leaves slack for a machine on which this process is not scheduled for seconds.
     let longest = Duration::from_micros(times["bad"].longest_us().max(times["lie"].longest_us()));
     assert!(longest < TIMEOUT + Duration::from_secs(20), "{longest:?}");
 }
 
-/// As many troubles, one after the other; returns how long it took until all was well after each.
+/// Injects troubles one after the other; returns each one's recovery time.
 fn inject(rig: &Rig, stage: &Stage, injections: usize) -> Vec<(Trouble, Duration)> {
     let mut rng = Rng::new(seed_from_env());
     let mut recoveries = Vec::new();
@@ -323,12 +323,12 @@ fn inject(rig: &Rig, stage: &Stage, injections: usize) -> Vec<(Trouble, Duration
         let (trouble, which) = (TROUBLES[number % TROUBLES.len()], rng.below(2));
         stage.troubles.fetch_add(1, Ordering::SeqCst);
         rig.begin(trouble, which);
-        // Some long enough for probes to be lost as well.
+        // Some long enough for probes to fail as well.
         thread::sleep(Duration::from_millis(20 + rng.below(800) as u64));
         rig.end(trouble, which);
         recoveries.push((trouble, rig.recovery()));
         stage.troubles.fetch_sub(1, Ordering::SeqCst);
-        // As long as that without any.
+        // A similar time without trouble.
         thread::sleep(Duration::from_millis(20 + rng.below(400) as u64));
     }
     recoveries

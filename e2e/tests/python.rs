@@ -1,5 +1,5 @@
-//! The library for Python, as its wheel installs it: against our server, Debian's memcached, and
-//! through `holdall route`; and Django's own tests of its memcached backends against our backend.
+//! The library for Python, installed from its wheel: against holdall, Debian's memcached, and
+//! `holdall route`; and Django's own tests of its memcached backends against holdall's backend.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::env;
@@ -21,7 +21,7 @@ fn python() -> Command {
     Command::new(tool("python-library/venv/bin/python"))
 }
 
-/// Runs to the end; all that was printed, if it succeeded.
+/// Runs the command to completion; returns its output if it succeeded.
 #[track_caller]
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -80,7 +80,7 @@ fn programs_end_with_threads_in_calls_and_deletes_on_their_way() {
     assert!(text.trim_end().ends_with("checks passed"), "{text}");
 }
 
-/// A check of `check_settings.py`.
+/// Runs a check of `check_settings.py`.
 #[track_caller]
 fn settings(words: &[&str]) {
     let mut command = python();
@@ -147,8 +147,8 @@ fn servers_that_a_source_names() {
     settings(&["sources", &source, &folder.path("found"), &servers[0], &servers[1]]);
 }
 
-/// The source archive has all that a build needs, crates of the workspace included: cargo finds
-/// every one of them.
+/// The source archive is complete for a build, including crates of the workspace: cargo finds all
+/// of them.
 #[test]
 fn the_source_archive_is_whole() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Configurations that change under load, some of them broken: no request fails, and none goes
-//! where it should not.
+//! Configurations that change under load, some of them broken: no request fails, and none goes to a
+//! wrong server.
 //!
 //! `RELOADS` is the number of reloads, `CASES` that of mutated configurations.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops where it fails")]
@@ -24,8 +24,8 @@ fn count(name: &str, default: u64) -> u64 {
     env::var(name).map_or(default, |count| count.parse().unwrap())
 }
 
-/// Keys with `a` go to the first server and those with `b` to the second, said in one of several
-/// ways.
+/// A configuration, in one of several forms, that routes keys with `a` to the first server and
+/// those with `b` to the second.
 fn config(servers: &[SocketAddr], turn: u64) -> String {
     let [a, b] = servers else { panic!("two servers") };
     let pools = format!(r#""A": {{"servers": ["{a}"]}}, "B": {{"servers": ["{b}"]}}"#);
@@ -45,7 +45,7 @@ fn config(servers: &[SocketAddr], turn: u64) -> String {
     }
 }
 
-/// Two servers that have the same keys with values of their own.
+/// Two servers that have the same keys with different values.
 fn servers() -> Vec<Server> {
     let servers: Vec<_> = (0..2).map(|_| Launch::new(Kind::Holdall).start()).collect();
     for (server, name) in servers.iter().zip(["a", "b"]) {
@@ -67,8 +67,8 @@ fn ask(wire: &mut Wire, rng: &mut Rng) {
     wire.expect(request.as_bytes(), reply.as_bytes());
 }
 
-/// What a leak would show in: open files, and resident memory in KiB, a page of which is not worth
-/// the word.
+/// Resources that a leak would increase: open files, and resident memory in KiB, which may vary by
+/// pages.
 fn held(proxy: &Router) -> (u64, u64) {
     (proxy.stat("ps_open_fd"), proxy.stat("ps_rss") / 1024)
 }
@@ -76,7 +76,7 @@ fn held(proxy: &Router) -> (u64, u64) {
 #[test]
 fn reloads_under_load_fail_no_request_and_change_no_route() {
     let reloads = count("RELOADS", 100);
-    // Memory is compared with what it was after this number of reloads.
+    // Memory is compared with its size after this number of reloads.
     let warm = reloads / 2;
     let servers = servers();
     let addrs: Vec<_> = servers.iter().map(Server::addr).collect();
@@ -104,7 +104,7 @@ fn reloads_under_load_fail_no_request_and_change_no_route() {
         }
         let good = config(&addrs, turn);
         if turn % 10 == 0 {
-            // A file that was cut, as by a disk that is full.
+            // A truncated file, as on a full disk.
             proxy.replace_config(&good[..good.len() * 2 / 3]);
             broken += 1;
             proxy.wait_for("config_failures", broken);
@@ -128,17 +128,16 @@ fn reloads_under_load_fail_no_request_and_change_no_route() {
         after.1,
         share * 100.0
     );
-    // The four clients have gone, and each configuration may have one server more than the others,
-    // for each worker.
+    // The four clients have disconnected, and a configuration may have one more server than
+    // another, for each worker.
     assert!(after.0 <= before.0 + 2, "{before:?} {after:?}");
-    // A tree that stayed would show: a hundred of them are megabytes.
+    // A leaked tree would show: a hundred of them take megabytes.
     assert!(share < 0.10, "{before:?} {after:?}");
-    // Connections to servers that are used no more are gone, and those in use were kept.
+    // Connections to unused servers are closed, and those in use were kept.
     assert!(proxy.stat("num_servers") <= 3);
 }
 
-/// A configuration in which something was changed that nobody meant: it is refused or taken, and
-/// the proxy goes on.
+/// A configuration with random damage is refused or applied, and the proxy keeps running.
 #[test]
 fn mutated_configurations_do_no_harm() {
     let cases = count("CASES", 50);
@@ -156,7 +155,7 @@ fn mutated_configurations_do_no_harm() {
         };
         proxy.replace_config(&text);
         let seen = || (proxy.stat("config_generation"), proxy.stat("config_failures"));
-        // A name that is looked up takes a while.
+        // A name lookup takes a while.
         let end = std::time::Instant::now() + Duration::from_secs(30);
         while seen() == (taken, refused) {
             assert!(std::time::Instant::now() < end, "neither taken nor refused: {text}");
@@ -177,8 +176,8 @@ fn mutated_configurations_do_no_harm() {
     ask(&mut proxy.connect(), &mut rng);
 }
 
-/// The file is no file, cannot be read, is not there, or has 100 MB: each is refused, and what was
-/// there goes on. `refused` were so far.
+/// The file is not a regular file, cannot be read, is missing, or has 100 MB: each is refused, and
+/// the old configuration stays. `refused` is the number of refusals so far.
 fn harmless_files(proxy: &mut Router, mut refused: u64) {
     let path = proxy.config_path().to_owned();
     let away = path.with_extension("away");
@@ -208,8 +207,8 @@ fn harmless_files(proxy: &mut Router, mut refused: u64) {
     fs::remove_file(&away).unwrap();
 }
 
-/// A configuration as a hand may leave it: what was meant is not there, is of another kind, goes in
-/// circles, or is far too much.
+/// A configuration with a manual mistake: something is missing, has another type, is circular, or
+/// is far too large.
 fn strange(servers: &[SocketAddr], case: u64, folder: &Path) -> String {
     let good = config(servers, case);
     let own = |pools: &str, route: &str| {
@@ -237,7 +236,7 @@ fn strange(servers: &[SocketAddr], case: u64, folder: &Path) -> String {
     }
 }
 
-/// The text, damaged; never as it was.
+/// The text, damaged; it always differs from the original.
 fn mutated(text: String, rng: &mut Rng) -> String {
     let mut bytes = damaged(text.into_bytes(), rng);
     bytes.push(b' ');

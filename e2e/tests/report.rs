@@ -1,6 +1,6 @@
-//! The report in a real browser: every chart is drawn with letters that can be read and values that
-//! can be pointed at, the console is silent, a phone shows it without scrolling sideways, light and
-//! dark, and axe finds nothing serious.
+//! The report in a real browser: every chart has legible letters and points that show their values,
+//! the console is silent, a phone shows it without horizontal scrolling, in light and dark mode,
+//! and axe finds nothing serious.
 //!
 //! `SHOTS=FOLDER` keeps screenshots.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
@@ -13,8 +13,8 @@ use std::{env, fs};
 use testkit::server::holdall_path;
 use testkit::{Kind, Launch, Server};
 
-/// Runs `holdall bench` with these words, in `folder`, in which the program is, too: pages show
-/// command lines as they were typed.
+/// Runs `holdall bench` with these words, in `folder`, which also has the program: pages show
+/// command lines as typed.
 #[track_caller]
 fn bench(folder: &Path, words: &str) {
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -93,9 +93,9 @@ fn the_report_is_readable_in_a_browser() {
         assert!(joint.lines().any(|line| line == name), "{name} is not named");
         assert!(page.contains(&format!("<h2>{name}</h2>")));
     }
-    // Servers are compared by what they were given, and by what they took.
+    // Servers are compared by memory limit and by memory use.
     assert!(page.contains("Miss ratio by resident memory") && page.contains(" MB resident</td>"));
-    // What a reader wants first comes first, in whole sentences.
+    // The summary comes first, in whole sentences.
     let summary = page.find("<h2>Summary</h2>").unwrap();
     assert!(summary < page.find("<svg").unwrap());
     for fact in

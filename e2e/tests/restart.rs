@@ -1,7 +1,7 @@
-//! Items that outlive the process (`-e`): after a clean end all of them, after `kill -9` every one
-//! that was acknowledged, and after damage to the file none that is wrong.
+//! Items that outlive the process (`-e`): all of them after a clean exit, every acknowledged one
+//! after `kill -9`, and no wrong one after damage to the file.
 //!
-//! `KILLS=n` and `CASES=n` say how often; `SEED=n` repeats the choices of a run.
+//! `KILLS=n` and `CASES=n` set the number of rounds; `SEED=n` repeats the choices of a run.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -48,7 +48,7 @@ impl Drop for MemoryFile {
     }
 }
 
-/// Four ways to end a server in order, and everything that an item is.
+/// Four ways to end a server normally, and every property of an item.
 #[test]
 fn a_clean_end_keeps_everything() {
     let file = MemoryFile::new();
@@ -106,7 +106,7 @@ fn cas_of(wire: &mut Wire, key: &str) -> u64 {
     line.lines().next().unwrap().split(' ').nth(4).unwrap().parse().unwrap()
 }
 
-/// More threads want more locks of the hash table than a small one has buckets.
+/// More threads need more locks of the hash table than a small one has buckets.
 #[test]
 fn any_number_of_threads_keeps_everything() {
     const KEYS: u64 = 500;
@@ -130,7 +130,7 @@ fn any_number_of_threads_keeps_everything() {
     }
 }
 
-/// The clock of the wall is set while no server runs: what has life left keeps it, to the second.
+/// The wall clock is set while no server runs: items keep their remaining lifetime, to the second.
 #[test]
 fn a_jump_of_the_clock_over_a_restart_expires_nothing_early() {
     const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
@@ -149,7 +149,7 @@ fn a_jump_of_the_clock_over_a_restart_expires_nothing_early() {
         wire.send(b"mg k t\r\n");
         let left: u32 = wire.line().trim_start_matches("HD t").parse().unwrap();
         assert!((900..=1000).contains(&left), "{offset}: {left} seconds left");
-        // A time of the wall is one of the wall as it stands now.
+        // An absolute time refers to the current wall clock.
         let unix: u64 = {
             wire.send(b"stats\r\n");
             let text = String::from_utf8(wire.read_until(b"END\r\n")).unwrap();
@@ -163,19 +163,19 @@ fn a_jump_of_the_clock_over_a_restart_expires_nothing_early() {
     }
 }
 
-/// What one client knows of its own keys.
+/// One client's view of its own keys.
 #[derive(Default)]
 struct Known {
-    /// The version last acknowledged; `None`: deleted, or never stored.
+    /// The last acknowledged version; `None`: deleted, or never stored.
     acknowledged: BTreeMap<String, Option<u64>>,
-    /// The command that was not answered.
+    /// The command without a reply.
     pending: Option<(String, Option<u64>)>,
 }
 
 const CLIENTS: usize = 4;
 const KEYS: usize = 600;
 
-/// Stores and deletes until the server is gone. Each key has one client, and a size of its own.
+/// Stores and deletes until the server is gone. Each key has one client, and a fixed size.
 fn write_until_killed(addr: SocketAddr, client: usize, seed: u64, known: &mut Known) -> usize {
     let (mut rng, mut done) = (Rng::new(seed), 0);
     let Ok(mut wire) = Wire::try_connect(addr) else { return 0 };
@@ -206,8 +206,8 @@ fn write_until_killed(addr: SocketAddr, client: usize, seed: u64, known: &mut Kn
     }
 }
 
-/// Everything acknowledged is there, whole, and nothing that was deleted; of the command that was
-/// not answered either outcome will do, and is from then on what is known.
+/// Every acknowledged item is present and whole, and no deleted one; a command without a reply may
+/// have either outcome, which then counts as acknowledged.
 fn check_known(wire: &mut Wire, known: &mut Known, round: usize) {
     let mut asked: BTreeMap<String, Option<u64>> = known.acknowledged.clone();
     if let Some((key, _)) = &known.pending {
@@ -238,7 +238,7 @@ fn check_known(wire: &mut Wire, known: &mut Known, round: usize) {
     }
 }
 
-/// `kill -9` under write load, again and again over one file.
+/// Repeats `kill -9` under write load with one file.
 #[test]
 fn kill_9_loses_and_tears_nothing_and_brings_nothing_back() {
     let (kills, seed) = (number_from("KILLS", 20), rng::seed_from_env());
@@ -279,8 +279,8 @@ fn number_from(name: &str, default: usize) -> usize {
     std::env::var(name).ok().map_or(default, |text| text.parse().unwrap())
 }
 
-/// Whatever has happened to the file, the server says why it starts empty, or does not start and
-/// says why; it serves no wrong byte.
+/// Whatever the damage to the file, the server reports why it starts empty or does not start; it
+/// serves no wrong byte.
 #[test]
 fn damage_is_refused_with_a_reason() {
     let (cases, seed) = (number_from("CASES", 20), rng::seed_from_env());
@@ -313,7 +313,7 @@ fn damage_is_refused_with_a_reason() {
     }
 }
 
-/// One kind of damage after the other; answers what the server should say.
+/// Applies one kind of damage per case; returns the expected message.
 fn damage(path: &Path, case: usize, rng: &mut Rng) -> (&'static str, String) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let len = file.metadata().unwrap().len();
@@ -351,7 +351,7 @@ fn damage(path: &Path, case: usize, rng: &mut Rng) -> (&'static str, String) {
     }
 }
 
-/// The parts of a sparse file that hold data, other than zeros.
+/// The parts of a sparse file that contain data.
 fn in_use(file: &File) -> Vec<(u64, u64)> {
     let (mut parts, mut at) = (Vec::new(), 0);
     while let Ok(start) = rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
@@ -369,7 +369,7 @@ fn in_use(file: &File) -> Vec<(u64, u64)> {
     parts
 }
 
-/// A file that is not ours, or is another's, keeps the server from starting, and is not touched.
+/// A foreign file, or another server's, keeps the server from starting, and stays unchanged.
 #[test]
 fn a_file_that_is_not_ours_to_use_is_an_error() {
     let holdall = testkit::server::holdall_path();

@@ -1,4 +1,4 @@
-//! Client libraries that people use, unchanged, through `holdall route` before two servers.
+//! Popular client libraries, unchanged, through `holdall route` before two servers.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ fn routed(kind: Kind) -> (Vec<Server>, Router) {
     (servers, proxy)
 }
 
-/// The same, where servers are spoken to in packets.
+/// The same with the binary protocol to the servers.
 fn routed_in_packets(kind: Kind) -> (Vec<Server>, Router) {
     let servers: Vec<_> = (0..2).map(|_| Launch::new(kind).start()).collect();
     let [one, two] = [servers[0].addr(), servers[1].addr()];
@@ -33,7 +33,7 @@ fn routed_in_packets(kind: Kind) -> (Vec<Server>, Router) {
     (servers, Router::start(&config, &args))
 }
 
-/// Runs one client before servers of both kinds, which are spoken to in text and in packets.
+/// Runs one client through proxies to servers of both kinds, in text and in binary.
 fn check(client: Client) {
     for kind in [Kind::Holdall, Kind::Memcached] {
         check_before(client, routed(kind));
@@ -77,7 +77,7 @@ fn dalli() {
     check(Client::Dalli);
 }
 
-/// It asks for more than packets can.
+/// It uses commands that the binary protocol lacks.
 #[test]
 fn meta_memcache() {
     for kind in [Kind::Holdall, Kind::Memcached] {
@@ -110,8 +110,8 @@ fn memccapable() {
     }
 }
 
-/// `enable_lease_pairing`: a lease of the second child is redeemed there, though the first would
-/// take the set by then.
+/// `enable_lease_pairing`: a lease of the second child is redeemed there, although the first would
+/// accept the set by then.
 #[test]
 fn a_lease_goes_back_to_who_gave_it() {
     let [first, second] = [(); 2].map(|()| Launch::new(Kind::Holdall).start());
@@ -136,7 +136,7 @@ fn a_lease_goes_back_to_who_gave_it() {
     client.expect(set(token).as_bytes(), b"NOT_STORED\r\n");
 }
 
-/// A proxy that serves this socket, which it has as its descriptor 0.
+/// A proxy that serves this socket, which it receives as descriptor 0.
 fn serving(listener: &TcpListener, name: &str) -> Child {
     let socket = OwnedFd::from(listener.try_clone().unwrap());
     let config = format!(r#"{{"route": "ErrorRoute|{name}"}}"#);
@@ -148,14 +148,14 @@ fn serving(listener: &TcpListener, name: &str) -> Child {
         .unwrap()
 }
 
-/// `--listen-sock-fd`: whoever keeps the socket may change the program behind it, and no connection
-/// is refused.
+/// `--listen-sock-fd`: an owner of the socket may replace the program that uses it, without a
+/// refused connection.
 #[test]
 fn a_socket_that_is_handed_over_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     for name in ["first", "second"] {
-        // Nobody serves it yet.
+        // No process serves it yet.
         let mut early = Wire::connect(address);
         let mut proxy = serving(&listener, name);
         let answer = format!("SERVER_ERROR {name}\r\n");
@@ -166,7 +166,7 @@ fn a_socket_that_is_handed_over_is_served() {
     }
 }
 
-/// What is no listening socket is refused at the start, with the number.
+/// A descriptor that is not a listening socket is refused at the start, by its number.
 #[test]
 fn a_descriptor_that_does_not_listen_is_refused() {
     for number in ["0", "77"] {
@@ -179,7 +179,7 @@ fn a_descriptor_that_does_not_listen_is_refused() {
     }
 }
 
-/// A server's reply is late; the proxy waits for it and ends behind it.
+/// A server's reply is late; the proxy waits for it, and then exits.
 #[test]
 fn each_signal_that_asks_for_the_end_lets_the_last_reply_out() {
     for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
@@ -200,8 +200,8 @@ fn each_signal_that_asks_for_the_end_lets_the_last_reply_out() {
     }
 }
 
-/// memcached's own script, which asks for `stats`, `settings`, `items` and `slabs`, and ends at the
-/// first answer that it does not know.
+/// memcached's own script, which requests `stats`, `settings`, `items` and `slabs`, and ends at the
+/// first unknown reply.
 #[test]
 fn memcached_tools_read_the_proxy() {
     let (_servers, proxy) = routed(Kind::Holdall);

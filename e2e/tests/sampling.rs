@@ -17,7 +17,7 @@ fn float(group: &BTreeMap<String, String>, name: &str) -> f64 {
     group.get(name).unwrap_or_else(|| panic!("no {name} in {group:?}")).parse().unwrap()
 }
 
-/// Gets keys by `next`, 50 at a time on each of four connections, for so long.
+/// Gets the keys from `next`, 50 at a time on each of four connections, for this long.
 fn gets(server: &Server, length: Duration, next: impl Fn(&mut Rng) -> String + Sync) {
     thread::scope(|scope| {
         for number in 0..4u64 {
@@ -126,8 +126,8 @@ fn the_working_set_of_a_load_is_within_five_percent() {
     assert_eq!(set["workingset:hour:min_bytes"], set["workingset:hour:max_bytes"]);
 }
 
-/// A sample of n keys, drawn anew by every server, counts within 1/sqrt(n), and weighs bytes within
-/// a tenth more: five of these are never left by chance.
+/// Each server draws a new sample; n keys count within 1/sqrt(n), and weigh bytes within a tenth
+/// more: chance never exceeds five of these.
 fn assert_near(set: &BTreeMap<String, String>, name: &str, sample: &str, want: f64) {
     let keys = float(set, &format!("{sample}:sampled_items"));
     let (got, slack) = (float(set, name), 5.0 * 1.1 / keys.sqrt());
@@ -136,7 +136,7 @@ fn assert_near(set: &BTreeMap<String, String>, name: &str, sample: &str, want: f
     assert!((got / want - 1.0).abs() < slack, "{name}: {got} of {want} from {keys} keys");
 }
 
-/// Three clients read, and fill what they miss, `rounds` times fifty keys. Returns the hit ratio.
+/// Three clients read `rounds` times fifty keys, and fill their misses. Returns the hit ratio.
 fn read_and_fill(server: &Server, rounds: usize, key: impl Fn(&mut Rng) -> usize + Sync) -> f64 {
     let value = "v".repeat(1000);
     thread::scope(|scope| {
@@ -168,12 +168,12 @@ fn read_and_fill(server: &Server, rounds: usize, key: impl Fn(&mut Rng) -> usize
     hits / (hits + misses)
 }
 
-/// Small numbers are likelier, as in real loads.
+/// Small numbers are more likely, as in real loads.
 fn popular(rng: &mut Rng) -> usize {
     rng.below(120_000).min(rng.below(120_000))
 }
 
-/// A cache that holds less than half of the keys, and one of half as much memory again.
+/// A cache for less than half of the keys, and one with half as much memory again.
 #[test]
 fn the_curve_foretells_the_hit_ratio_of_more_memory() {
     let lru = |memory| Server::holdall(&["-m", memory, "-t", "2", "-o", "eviction=bag"]);
@@ -188,7 +188,7 @@ fn the_curve_foretells_the_hit_ratio_of_more_memory() {
         curve["mrc:sampled_items"]
     );
     assert!(present.stat("evictions") > 10_000 && larger.stat("evictions") > 1000);
-    // All reads count, but for those that came while a worker's log was full of repetitions.
+    // All reads count, except those dropped while a worker's log was full of repetitions.
     assert!((ratios[2] - real[0]).abs() < 0.005, "{} at 1x, really {}", ratios[2], real[0]);
     assert!((ratios[3] - real[1]).abs() < 0.015, "{} at 1.5x, really {}", ratios[3], real[1]);
     assert!(ratios.is_sorted() && ratios[0] < ratios[4], "{ratios:?}");
@@ -204,8 +204,8 @@ fn the_order_of_eviction_follows_the_load_in_two_megabytes() {
     follows_the_load(&Server::holdall(&["-m", "2", "-I", "256k", "-t", "2"]), 12_000, 32);
 }
 
-/// Two fifths of the reads are of keys that are asked for once, which an LRU keeps for long; the
-/// others are of one in `part` of the popular keys.
+/// Two fifths of the reads are of keys read only once, which an LRU keeps for long; the others are
+/// of one in `part` of the popular keys.
 fn follows_the_load(server: &Server, rounds: usize, part: usize) {
     let key = |rng: &mut Rng| match rng.below(5) {
         0 | 1 => 1_000_000 + rng.below(1 << 40),
@@ -222,7 +222,7 @@ fn follows_the_load(server: &Server, rounds: usize, part: usize) {
     let suffix = if weighs_size { "_size" } else { "" };
     let followed = format!("x{}{suffix}", trials["eviction:newcomer_factor"]);
     assert!(of(&followed) > of("x1"), "what is read once goes early");
-    // The order is a decision of the server, which a reset of statistics does not undo.
+    // The order is the server's decision, which a reset of statistics does not undo.
     let mut wire = server.connect();
     wire.send(b"stats reset\r\n");
     wire.read_until(b"RESET\r\n");

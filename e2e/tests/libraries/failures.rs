@@ -1,4 +1,4 @@
-//! Reads of 200 callers while loads are slow, fail or are given up, and while leases are refused.
+//! Reads by 200 callers while loads are slow, fail or are cancelled, and while leases are refused.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -14,10 +14,10 @@ use testkit::{Kind, Launch, Rng, Server};
 
 const CALLERS: usize = 200;
 
-/// Processes as far as the servers know: each has connections of its own, and shares nothing.
+/// The number of processes that the servers see: each client has its own connections and state.
 const CLIENTS: usize = 10;
 
-/// A slow database, which knows how many loads of a key it had, and at a time.
+/// A slow database that counts the loads of each key, in total and at a time.
 #[derive(Default)]
 struct Database {
     keys: Mutex<BTreeMap<String, Load>>,
@@ -30,7 +30,7 @@ struct Load {
     most: u64,
 }
 
-/// Goes on until it is dropped.
+/// A load that runs until this is dropped.
 struct Running<'d>(&'d Database, String);
 
 impl Database {
@@ -101,7 +101,7 @@ fn a_load_of_three_seconds_is_waited_for() {
     assert_eq!((load.begun, load.most), (1, 1));
 }
 
-/// Whose deadline passes while another process loads, loads as well, and takes no lease from it.
+/// Past its deadline, a reader loads what another process is loading, and takes no lease from it.
 #[test]
 fn a_deadline_bounds_the_wait_for_another_process() {
     let server = Launch::new(Kind::Holdall).start();
@@ -140,8 +140,8 @@ fn one_load_of_three_fails() {
     assert!(attempts.into_inner() >= 20);
 }
 
-/// Callers give up at random, in the load and while they wait: nobody waits for a lease whose
-/// holder is gone, which would be an hour here.
+/// Callers give up at random, during loads and waits: no caller waits for the lease of an absent
+/// holder, which would take an hour here.
 #[test]
 fn callers_give_up_at_random() {
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=3600"]).start();
@@ -154,7 +154,7 @@ fn callers_give_up_at_random() {
             let begun = Instant::now();
             let load = || async {
                 let _running = database.begin(&key);
-                // A load that goes on while others are polled, and can be given up.
+                // A load that continues while others are polled, and can be cancelled.
                 let until = Instant::now() + Duration::from_millis(10);
                 poll_fn(|context| {
                     context.waker().wake_by_ref();
@@ -171,7 +171,7 @@ fn callers_give_up_at_random() {
                 if begun.elapsed() >= after {
                     return Poll::Ready(None);
                 }
-                // Asks again in a moment, whatever comes.
+                // Poll again shortly in any case.
                 thread::sleep(Duration::from_millis(1));
                 context.waker().wake_by_ref();
                 Poll::Pending
@@ -196,7 +196,7 @@ fn a_refused_key_turns_leases_off_for_itself_alone() {
     };
     let (database, clients) = (Database::default(), (0..CLIENTS).map(build).collect::<Vec<_>>());
     for key in ["shared:1", "app:2", "shared:1", "app:3"] {
-        // Those of one process share the load of a key without leases.
+        // Callers in one process share the load of a key without leases.
         let clients = if key == "shared:1" { &clients[..1] } else { &clients[..] };
         herd(clients, |_, reads| {
             let row = block_on(reads.get_or_load(key, || load(&database, key, 100)));

@@ -1,5 +1,5 @@
-//! Look-aside reads in every language: the scenarios of `e2e/scenarios/look-aside.jsonl` by the
-//! libraries for Rust, Python, Go, Node and PHP, and Rust's under failure.
+//! Look-aside reads in every language: the libraries for Rust, Python, Go, Node and PHP run the
+//! scenarios of `e2e/scenarios/look-aside.jsonl`, and Rust's also runs with failures.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod failures;
@@ -16,7 +16,7 @@ fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// The results that a library's runner prints, sorted.
+/// The results printed by a library's runner, sorted.
 #[track_caller]
 fn results(command: &mut Command, targets: &Targets) -> Vec<String> {
     command.env("HOLDALL_SCENARIOS", folder("e2e/scenarios/look-aside.jsonl"));
@@ -24,7 +24,7 @@ fn results(command: &mut Command, targets: &Targets) -> Vec<String> {
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{}:\n{text}", output.status);
-    // Node's runner marks what a test prints.
+    // Node's runner prefixes the output of a test.
     let lines = text.lines().map(|line| line.trim_start_matches("# "));
     let mut results: Vec<_> =
         lines.filter(|line| line.starts_with("result: ")).map(str::to_owned).collect();
@@ -57,7 +57,7 @@ fn libraries_agree() {
 
 #[test]
 fn connections_out_of_step_are_given_up() {
-    // Go's tests of connections run with its scenarios.
+    // The Go run includes the tests of connections.
     let runs = [
         ("node", ["--test", "connection.test.js"].as_slice(), "node"),
         ("php", &["tests/connection.php"], "php"),

@@ -1,4 +1,4 @@
-//! The scenarios by the library for Rust.
+//! The runner of the scenarios for the Rust library.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,8 +16,8 @@ use testkit::Wire;
 use crate::folder;
 use crate::targets::Targets;
 
-/// Runs all scenarios; the results of all of them, and of those that need no process with several
-/// callers.
+/// Runs all scenarios; returns the results of all, and of those that do not need a process with
+/// several callers.
 pub(crate) fn run(targets: &Targets) -> (Vec<String>, Vec<String>) {
     let text = std::fs::read_to_string(folder("e2e/scenarios/look-aside.jsonl")).unwrap();
     let (mut all, mut of_many_processes) = (Vec::new(), Vec::new());
@@ -95,8 +95,8 @@ impl Run {
         }
     }
 
-    /// A write under a marker; with places by a writer for each, none of which ends before all of
-    /// them have begun.
+    /// A write under a marker; with positions, one writer for each, and none ends before all have
+    /// started.
     fn write(&self, write: &Json, error: Option<&str>) {
         let prefix = write["markers"].as_str().unwrap();
         let markers = Markers::new(self.client.clone(), prefix, 300);
@@ -140,7 +140,7 @@ impl Run {
         self.result(got.as_ref().map_or("none", |(text, _)| text));
     }
 
-    /// Sends raw bytes and compares the reply, whose `{token}` is any number above 1.
+    /// Sends raw bytes and compares the reply; its `{token}` matches any number above 1.
     fn wire(&self, step: &Json) {
         let reply = step["reply"].as_str().unwrap();
         let until = Instant::now() + Duration::from_secs(20);
@@ -222,7 +222,7 @@ impl Run {
             self.steps(&read["during"]);
             thread::sleep(ms("takes_ms").unwrap_or_default());
             if read.get("cancelled").is_some() {
-                // The caller gives up meanwhile.
+                // The caller gives up during this wait.
                 std::future::pending::<()>().await;
             }
             match read.get("fails") {

@@ -1,11 +1,11 @@
-//! The servers and the proxies at which scenarios run.
+//! The servers and the proxies that scenarios run against.
 
 use std::net::SocketAddr;
 
 use testkit::process::free_port;
 use testkit::{Kind, Launch, Router, Server};
 
-/// They run until this is dropped.
+/// The targets, which run until this is dropped.
 pub(crate) struct Targets {
     addresses: Vec<(&'static str, SocketAddr)>,
     _servers: Vec<Server>,
@@ -35,7 +35,7 @@ impl Targets {
         &self.addresses
     }
 
-    /// As the runners of other languages take them.
+    /// The format that runners of other languages expect.
     pub(crate) fn names(&self) -> String {
         let names = self.addresses.iter().map(|(name, address)| format!("{name}={address}"));
         names.collect::<Vec<_>>().join(" ")

@@ -1,9 +1,9 @@
-//! Clients that ask while servers are restarted: raw ones, and unchanged libraries.
+//! Clients that send requests while servers are restarted: raw ones, and unchanged libraries.
 //!
-//! A raw client does what a client library does: a connection that was closed before it gave any
-//! of a reply is made anew, and the request is sent again, once. Anything else is a failure: a
-//! refused connection, a reply that breaks off, a wrong one, or a silence. The programs of
-//! `e2e/clients` hold their libraries to the same.
+//! A raw client behaves like a client library: if a connection closes before any byte of the reply,
+//! it reconnects and sends the request again, once. Everything else is a failure: a refused
+//! connection, a partial or wrong reply, or no reply. The programs of `e2e/clients` apply the same
+//! rule to their libraries.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,10 +17,10 @@ use processes::ChildGuard;
 
 use super::place::{SOON, wait_for};
 
-/// A request whose reply is long, so that a connection closed amid it is seen.
+/// A request with a long reply, so that a connection closed in the middle is detected.
 const REQUEST: &[u8] = b"get k k k k\r\n";
 
-/// The size of each value, which is of `v` alone, here and in `e2e/clients`.
+/// The size of each value, which consists of `v`s, here and in `e2e/clients`.
 const VALUE_BYTES: usize = 20_000;
 
 /// Requests of each client between two restarts.
@@ -32,7 +32,7 @@ fn reply() -> Vec<u8> {
     [one.repeat(4), b"END\r\n".to_vec()].concat()
 }
 
-/// Stores what clients ask for.
+/// Stores the requested values.
 pub(super) fn fill(place: SocketAddr) {
     let value = vec![b'v'; VALUE_BYTES];
     let header = format!("set k 0 0 {VALUE_BYTES}\r\n");
@@ -47,7 +47,7 @@ pub(super) fn connect_to(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Asks over one connection. `None`: it was closed before any of the reply.
+/// Sends the request over one connection. `None`: it was closed before any byte of the reply.
 fn ask(stream: &mut TcpStream, reply: &[u8]) -> Option<()> {
     stream.write_all(REQUEST).ok()?;
     let (mut got, mut len) = (vec![0; reply.len()], 0);
@@ -64,20 +64,20 @@ fn ask(stream: &mut TcpStream, reply: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// One request over a new connection.
+/// Sends one request over a new connection.
 pub(super) fn ask_once(address: SocketAddr) {
     assert_eq!(ask(&mut connect_to(address), &reply()), Some(()));
 }
 
-/// What the raw clients count.
+/// Counters of the raw clients.
 #[derive(Debug, Default)]
 struct Counts {
     requests: AtomicU64,
-    /// Connections found closed, and made anew.
+    /// Connections that were closed and reopened.
     reconnects: AtomicU64,
 }
 
-/// Asks until told to stop, over connections that `connect` makes.
+/// Sends requests until `is_over`, over connections that `connect` makes.
 fn client(connect: &dyn Fn() -> TcpStream, counts: &Counts, is_over: &AtomicBool) {
     let reply = reply();
     let mut stream = connect();
@@ -96,10 +96,10 @@ fn client(connect: &dyn Fn() -> TcpStream, counts: &Counts, is_over: &AtomicBool
 struct Library {
     of: Restarted,
     child: ChildGuard,
-    /// It asks until this is closed.
+    /// The program sends requests until this is closed.
     stdin: ChildStdin,
     requests: Arc<AtomicU64>,
-    /// Reads what it prints, and answers the last line.
+    /// Reads its output, and returns the last line.
     reader: thread::JoinHandle<String>,
 }
 
@@ -126,7 +126,7 @@ impl Library {
         self.reader.is_finished()
     }
 
-    /// Ends it in order; it must have seen no failure.
+    /// Ends it normally; it must not have seen a failure.
     #[allow(clippy::print_stdout, reason = "the figures of a run")]
     fn end(mut self) {
         drop(self.stdin);
@@ -137,7 +137,7 @@ impl Library {
     }
 }
 
-/// Ends the raw clients, also where the test stops.
+/// Ends the raw clients, even if the test panics.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -146,9 +146,9 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Raw clients ask over connections that `connect` makes, and libraries at `address`, while
-/// `change` is done that many times. A client that fails fails the test. Answers how often
-/// connections of raw clients were made anew.
+/// Raw clients send requests over connections that `connect` makes, and libraries to `address`,
+/// while `change` runs `changes` times. A failed client fails the test. Returns the number of times
+/// that raw clients reconnected.
 pub(super) fn under_load(
     changes: usize,
     address: Option<SocketAddr>,

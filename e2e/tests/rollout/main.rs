@@ -1,8 +1,8 @@
 //! Restarts one after the other, under load, without a failed request.
 //!
-//! Two of a kind, whose clients go where it is ready; two behind haproxy; one in a place that is
-//! taken over, or whose sockets are systemd's. The last three are asked by unchanged libraries too,
-//! through twenty restarts each. `load` says what a failure is.
+//! Two processes of a kind, whose clients go to a ready one; two behind haproxy; one that is taken
+//! over, or whose sockets are systemd's. Unchanged libraries also use the last three, through
+//! twenty restarts each. `load` defines a failure.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod load;
@@ -21,19 +21,19 @@ use place::{Place, Process, SOON, folder, holdall, local, status, wait_for, with
 use rustix::net::{AddressFamily, SocketType};
 use testkit::Server;
 
-/// The age of what is known of readiness when a client is sent somewhere.
+/// The age of the readiness information when a client connects.
 const NEWS_AGE: Duration = Duration::from_millis(50);
 
-/// A connection to one of the places that is ready.
+/// A connection to one of the ready processes.
 fn connect(places: &[Place]) -> TcpStream {
     let ready = places.iter().find(|place| place.is_ready());
     let ready = ready.expect("none is ready");
-    // What a balancer knows is never new.
+    // A load balancer's information is never current.
     thread::sleep(NEWS_AGE);
     connect_to(ready.clients)
 }
 
-/// Restarts each of two in turn while clients ask those that are ready.
+/// Restarts the two in turn while clients use a ready one.
 fn roll(places: [Place; 2], start: impl Fn(&Place) -> Process) {
     let mut running: Vec<Option<Process>> = places.iter().map(|place| Some(start(place))).collect();
     let reconnects = under_load(4, None, &|| connect(&places), |round| {
@@ -41,12 +41,12 @@ fn roll(places: [Place; 2], start: impl Fn(&Place) -> Process) {
         running[index].take().unwrap().end();
         running[index] = Some(start(&places[index]));
     });
-    // Whoever was connected had to go elsewhere each time.
+    // Connected clients had to reconnect each time.
     assert!(reconnects >= 4, "{reconnects}");
 }
 
-/// The command of a server in this place. The items are kept: clients see no difference but the
-/// connection's end.
+/// The command of a server at this place. It keeps its items: clients notice only the closed
+/// connection.
 fn server(folder: &Folder, place: &Place, more: &[&str]) -> Command {
     let port = place.clients.port().to_string();
     let file = format!("{}/{port}", folder.name());
@@ -63,7 +63,7 @@ fn proxy(folder: &Folder, place: &Place, behind: SocketAddr, more: &[&str]) -> C
     command
 }
 
-/// A server that is filled and stays.
+/// A filled server that is not restarted.
 fn behind() -> Server {
     let server = Server::holdall(&["-m", "32"]);
     fill(server.addr());
@@ -96,7 +96,7 @@ fn proxies_are_restarted_one_after_the_other_without_a_failed_request() {
     roll([Place::new(), Place::new()], start);
 }
 
-/// The same within one place: a second one takes it over, and nobody is ever refused.
+/// The same at one place: a second process takes over, and no client is ever refused.
 #[test]
 fn the_endpoint_goes_with_the_sockets_to_a_successor() {
     let folder = folder("endpoint");
@@ -112,7 +112,7 @@ fn the_endpoint_goes_with_the_sockets_to_a_successor() {
     ask_once(place.clients);
 }
 
-/// Twenty servers, each in the place of the one before: nobody is refused, and the item is there.
+/// Twenty servers take over from each other: no client is refused, and the item is kept.
 #[test]
 fn a_place_is_taken_over_twenty_times_without_a_failed_request() {
     let folder = folder("takeover");
@@ -128,8 +128,8 @@ fn a_place_is_taken_over_twenty_times_without_a_failed_request() {
     assert!(reconnects >= RESTARTS as u64, "{reconnects}");
 }
 
-/// Restarts what has systemd's socket: connections that come while nobody serves wait in the
-/// kernel. The port of `command` is not used, since a socket is there.
+/// Restarts a process with systemd's socket: new connections wait in the kernel while no process
+/// serves. The port of `command` is not used, because the socket exists.
 fn with_systemds_socket(folder: &Folder, command: impl Fn(&Place) -> Command) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = Place::of(&listener);
@@ -153,7 +153,7 @@ fn a_server_with_systemds_socket_is_restarted_twenty_times_without_a_failed_requ
     with_systemds_socket(&folder, |place| server(&folder, place, &["-p", "1"]));
 }
 
-/// Its configuration is checked anew each time.
+/// Its configuration is checked again each time.
 #[test]
 fn a_proxy_with_systemds_socket_is_restarted_twenty_times_without_a_failed_request() {
     let folder = folder("proxy-socket");
@@ -161,14 +161,14 @@ fn a_proxy_with_systemds_socket_is_restarted_twenty_times_without_a_failed_reque
     with_systemds_socket(&folder, |place| proxy(&folder, place, behind.addr(), &[]));
 }
 
-/// Three sockets of systemd are told apart. Whoever asks while nobody serves waits in the kernel,
-/// by any of them.
+/// The process distinguishes three sockets of systemd. On each, clients wait in the kernel while no
+/// process serves.
 #[test]
 fn clients_datagrams_and_operators_wait_at_systemds_sockets() {
     let folder = folder("three");
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let metrics = TcpListener::bind("127.0.0.1:0").unwrap();
-    // As `ReusePort=yes` has it: each worker adds one of its own.
+    // As with `ReusePort=yes`: each worker adds its own socket.
     let udp = reusable_udp();
     let (operators, datagrams) = (metrics.local_addr().unwrap(), udp.local_addr().unwrap());
     let place = Place { clients: tcp.local_addr().unwrap(), operators };
@@ -206,7 +206,7 @@ fn clients_datagrams_and_operators_wait_at_systemds_sockets() {
     }
 }
 
-/// A UDP socket on loopback whose port others may share.
+/// A UDP socket on loopback with a port that other sockets may share.
 fn reusable_udp() -> UdpSocket {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
     rustix::net::sockopt::set_socket_reuseport(&socket, true).unwrap();
@@ -214,8 +214,8 @@ fn reusable_udp() -> UdpSocket {
     socket.into()
 }
 
-/// haproxy asks `/readyz`, and sends new connections to those that are ready. Clients know its
-/// address alone.
+/// haproxy checks `/readyz`, and sends new connections to ready servers. Clients know only its
+/// address.
 #[test]
 fn servers_behind_haproxy_are_restarted_twenty_times_without_a_failed_request() {
     let folder = folder("haproxy");
@@ -231,7 +231,7 @@ fn servers_behind_haproxy_are_restarted_twenty_times_without_a_failed_request() 
         let index = round % 2;
         running[index].take().unwrap().end();
         running[index] = Some(start(&places[index]));
-        // As an operator's rollout does: the next one goes when this one has clients again.
+        // As in an operator's rollout: the next one ends once this one has clients again.
         thread::sleep(2 * HEALTH_PERIOD);
     });
     assert!(reconnects >= RESTARTS as u64 / 2, "{reconnects}");
@@ -260,5 +260,5 @@ fn haproxy(folder: &Folder, front: SocketAddr, places: &[Place]) -> Process {
 /// Restarts of a rollout.
 const RESTARTS: usize = 20;
 
-/// The time between two questions of haproxy, as its configuration above has it.
+/// The interval of haproxy's checks, as in its configuration above.
 const HEALTH_PERIOD: Duration = Duration::from_millis(100);

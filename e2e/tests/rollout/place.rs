@@ -1,4 +1,4 @@
-//! Processes that are restarted, and the places that clients and operators find them at.
+//! Restarted processes, and the addresses for their clients and operators.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -15,17 +15,17 @@ use rustix::process::Signal;
 use testkit::process::free_port;
 use testkit::server::holdall_path;
 
-/// The longest wait for anything that should happen at once.
+/// Maximum wait for anything that should happen at once.
 pub(super) const SOON: Duration = Duration::from_secs(30);
 
-/// An empty folder in which every user may write.
+/// An empty folder that every user may write to.
 pub(super) fn folder(name: &str) -> Folder {
     let folder = Folder::new(&format!("rollout-{name}"));
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     folder
 }
 
-/// The places of one of a kind: for clients, and for operators.
+/// The addresses of one process: for clients, and for operators.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) clients: SocketAddr,
@@ -37,7 +37,7 @@ impl Place {
         Self { clients: local(), operators: local() }
     }
 
-    /// One whose clients come by this listener.
+    /// A place whose clients connect to this listener.
     pub(super) fn of(listener: &TcpListener) -> Self {
         Self { clients: listener.local_addr().unwrap(), operators: local() }
     }
@@ -47,12 +47,12 @@ impl Place {
     }
 }
 
-/// A place on loopback that nobody listens at.
+/// An unused address on loopback.
 pub(super) fn local() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
-/// The status of a page; `None` where nobody answers.
+/// The status of a page; `None` if no process answers.
 pub(super) fn status(address: SocketAddr, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -84,20 +84,20 @@ impl Process {
         self.0.is_running()
     }
 
-    /// Ends it by one SIGTERM.
+    /// Ends it with one SIGTERM.
     pub(super) fn end(self) {
         self.0.signal(Signal::TERM).unwrap();
         self.ended();
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for a successful exit.
     pub(super) fn ended(mut self) {
         wait_for("the end", || !self.0.is_running());
         assert!(self.0.wait().unwrap().success());
     }
 }
 
-/// The program under test; what it says is added to the file `log` of the folder.
+/// The program under test; its output is appended to the file `log` of the folder.
 pub(super) fn holdall(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = Command::new(holdall_path());
     let log = File::options().create(true).append(true).open(folder.path().join("log"));
@@ -108,7 +108,7 @@ pub(super) fn holdall(folder: &Folder, arguments: &[&str]) -> Command {
 /// Starts a program with up to three sockets, as systemd does by socket activation.
 pub(super) fn with_sockets(folder: &Folder, command: &Command, sockets: Vec<OwnedFd>) -> Command {
     let mut shell = Command::new("sh");
-    // They come as the standard streams, and go to where systemd has them.
+    // They arrive as the standard streams, and move to the descriptors that systemd uses.
     let moves = &["3<&0", "4<&1", "5<&2"][..sockets.len()];
     let activate = format!(
         "exec {} 0</dev/null 1>/dev/null 2>>\"$LOG\"; \
@@ -124,7 +124,7 @@ pub(super) fn with_sockets(folder: &Folder, command: &Command, sockets: Vec<Owne
     shell
 }
 
-/// What the program under test said last.
+/// The last output of the program under test.
 pub(super) fn log(folder: &Folder) -> String {
     let text = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
     text.lines().rev().take(20).collect::<Vec<_>>().join("\n")
