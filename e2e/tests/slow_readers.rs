@@ -1,5 +1,5 @@
-//! Unchanged client libraries beside clients that do not read: whoever holds large values for long
-//! is closed, and every reader gets its own data, a miss or an error.
+//! Unchanged client libraries next to clients that do not read: the server closes clients that hold
+//! large values for long, and every reader gets its own data, a miss or an error.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::thread;
@@ -9,10 +9,10 @@ use e2e::clients::OwnData;
 use e2e::values::{make, store};
 use testkit::{Server, Wire};
 
-/// A server all of whose room for large values is held by clients that do not read.
+/// A server whose memory for large values is all held by clients that do not read.
 ///
 /// Unread values may take three quarters of the quarter of `-m` that large values share: twelve
-/// megabytes. A socket takes some values first, so each client asks twelve times for its own.
+/// megabytes. A socket buffers some values first, so each client requests its own twelve times.
 fn start() -> (Server, Vec<Wire>) {
     let server = Server::holdall(&["-m", "64", "-t", "1"]);
     let mut wire = server.connect();

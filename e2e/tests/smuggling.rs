@@ -1,5 +1,5 @@
-//! Nothing that a client of `holdall route` sends becomes another command at a server, and what a
-//! server refuses costs no other client a request.
+//! Client input to `holdall route` never becomes another command at a server, and a server's
+//! refusal costs no other client a request.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use testkit::process::free_port;
 use testkit::wire::End;
 use testkit::{Kind, Launch, Router, Server, Wire};
 
-/// What a data block says, and a server must not do.
+/// Contents of a data block that a server must not execute.
 const BLOCKS: [&str; 3] = [
     "flush_all",
     "set victim 0 0 3\r\nBAD",
     "delete victim\r\nmd other\r\nset victim 0 0 3\r\nBAD\r\nflush_all",
 ];
 
-/// Bytes that end words, lines and strings for some parser, or begin a packet.
+/// Bytes that end words, lines and strings for some parser, or start a packet.
 const ODD: [&str; 7] = ["\0", "\r", "\t", "\x01", "\x7f", "\u{80}", "\u{0}\r"];
 
-/// Lines of this command, without their ends, that announce a block of `len` bytes: right ones and
+/// Lines of this command, without their ends, that announce a block of `len` bytes: correct and
 /// wrong ones.
 fn lines(op: client::Command, len: usize) -> Vec<String> {
     let word = match op {
@@ -34,7 +34,7 @@ fn lines(op: client::Command, len: usize) -> Vec<String> {
         client::Command::Prepend => "prepend",
         client::Command::Replace => "replace",
         client::Command::Set => "set",
-        // No block follows these.
+        // These have no data block.
         client::Command::Decr
         | client::Command::Delete
         | client::Command::FlushAll
@@ -55,7 +55,7 @@ fn lines(op: client::Command, len: usize) -> Vec<String> {
     storage(word, "", len)
 }
 
-/// Keys that some server may not take for one word.
+/// Keys that some servers may not parse as one word.
 fn keys() -> Vec<String> {
     let odd = ODD.iter().map(|odd| format!("k{odd}k"));
     ["k".to_owned(), "k".repeat(250), "k".repeat(251)].into_iter().chain(odd).collect()
@@ -109,13 +109,13 @@ fn meta_sets(len: usize) -> Vec<String> {
     let flags = flags.iter().map(ToString::to_string).chain(most).chain([long]);
     let flags = flags.map(|flags| format!("ms k {len} {flags}"));
     let keys = keys().into_iter().map(|key| format!("ms {key} {len}"));
-    // 186, 189 and 250 bytes in base64, and what is none.
+    // 186, 189 and 250 bytes in base64, and invalid base64.
     let encoded = ["AQID".repeat(62), "AQID".repeat(63), "AQID".repeat(84), "!!!!".to_owned()];
     let encoded = encoded.iter().map(|key| format!("ms {key} {len} b"));
     flags.chain(keys).chain(encoded).collect()
 }
 
-/// Waits until everything that was sent is answered, or the proxy has closed the connection.
+/// Waits until all requests have replies, or the proxy has closed the connection.
 fn settle(wire: &mut Wire) {
     wire.send(b"version\r\n");
     let (_, end) = wire.read_until_or_end(b"VERSION ", Duration::from_secs(60));
@@ -195,7 +195,7 @@ fn nothing_in_a_packet_is_executed() {
     }
 }
 
-/// Requests that some servers refuse, or that were taken for a reason to close a connection.
+/// Requests that some servers refuse, or that once caused a closed connection.
 fn refused() -> Vec<Vec<u8>> {
     let many = "ms k 9 b c f h k l s t u v I F1 L P T0 O1 D1 J1";
     let lines = [
@@ -218,8 +218,8 @@ fn refused() -> Vec<Vec<u8>> {
         "set k\0k 0 0 9\r\nflush_all",
         "set k 0 9999999999 1\r\na",
         "incr text 1",
-        // Of an item that `mg N` has created, memcached tells the key as it is: a line end, and
-        // what follows it.
+        // For an item that `mg N` created, memcached prints the raw key: a line end, and the bytes
+        // after it.
         "mg YQ0KU1RPUkVEDQo= b N30 k v",
         "me YQ0KU1RPUkVEDQo= b",
     ];
@@ -228,7 +228,7 @@ fn refused() -> Vec<Vec<u8>> {
     lines.chain([long, format!("{many}\r\nflush_all\r\n").into_bytes()]).collect()
 }
 
-/// Asks for a key that is there, eight times at once, until the end; how many gets that were.
+/// Requests an existing key, eight times at once, until the end; returns the number of gets.
 fn bystander(proxy: SocketAddr, key: &str, ends: &AtomicBool) -> usize {
     let mut wire = Wire::connect(proxy);
     let mut count = 0;
@@ -255,7 +255,7 @@ fn check_bystanders(proxy: &Router, rounds: usize) {
         let offender = scope.spawn(|| {
             for _ in 0..rounds {
                 for request in refused() {
-                    // Where the rest of a refused line is in doubt, the proxy closes the client's
+                    // If the rest of a refused line is in doubt, the proxy closes the client's
                     // connection.
                     let mut wire = proxy.connect();
                     wire.send(&request);
@@ -280,8 +280,8 @@ fn what_a_server_refuses_costs_no_other_client() {
     }
 }
 
-/// A server that gives the proxy's user some keys alone refuses whole lines, and others' keys with
-/// them.
+/// A server that allows the proxy's user only some keys refuses whole lines, including the keys of
+/// other clients.
 #[test]
 fn what_the_proxy_has_no_right_to_costs_no_other_client() {
     let folder = std::env::temp_dir().join(format!("rights-{}", std::process::id()));
@@ -297,8 +297,8 @@ fn what_the_proxy_has_no_right_to_costs_no_other_client() {
     let args = ["--num-proxies", "1", "--server-auth-file", &users];
     let proxy = Router::over(&[server.addr()], r#""PoolRoute|all""#, &args);
     let mut offender = proxy.connect();
-    // The first refusal of a data block closes the connection; from then on it is known who is
-    // spoken to.
+    // The first refusal of a data block closes the connection; from then on the proxy knows the
+    // kind of server.
     offender.expect(b"set other 0 0 9\r\nflush_all\r\n", DENIED);
     offender.expect(b"set app:k 0 0 1\r\nx\r\n", b"STORED\r\n");
     let (ends, address) = (AtomicBool::new(false), proxy.addr());
@@ -335,7 +335,7 @@ fn a_proxy_behind_a_proxy_is_as_safe() {
     }
 }
 
-/// Ends the process that the test started.
+/// Kills the process on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -345,7 +345,7 @@ impl Drop for Running {
     }
 }
 
-/// twemproxy hangs up upon every command that it does not know.
+/// twemproxy closes the connection on every unknown command.
 #[test]
 fn a_twemproxy_behind_the_proxy_stays_usable() {
     let server = Launch::new(Kind::Memcached).start();

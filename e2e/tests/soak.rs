@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use testkit::process::raise_open_files;
 use testkit::rng::seed_from_env;
 
-/// Two deployments at a time are too much for two processors.
+/// Two deployments at a time are too many for two processors.
 static ONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -35,7 +35,7 @@ fn some_seconds_of_troubles_violates_nothing() {
     assert!(page.text.contains("**No violation.**"));
 }
 
-/// Ctrl-C reaches the servers of the soak as well; what that breaks is no violation.
+/// Ctrl-C also reaches the servers of the soak; the resulting failures are no violations.
 #[test]
 fn an_interrupted_soak_ends_with_a_page_that_says_so() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

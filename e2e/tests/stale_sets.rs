@@ -1,14 +1,14 @@
 //! Stale sets (*Scaling Memcache at Facebook*, 3.2.1): a reader fetches a value from the database,
-//! a writer changes it there and deletes the key, and then the reader stores what it fetched. With
-//! leases the reader is refused; without, the cache keeps the old value.
+//! a writer changes it there and deletes the key, and then the reader stores the fetched value.
+//! With leases the store is refused; without, the cache keeps the old value.
 //!
-//! The database is a version for each key. A writer raises it, deletes the key, and when the delete
-//! is acknowledged notes the version as `deleted`. From then on no reader may be shown a lower one,
-//! which is what readers check: they note `deleted` before they ask. Fills are held back for some
-//! rounds by chance, so that they arrive in another order than they were fetched in.
+//! The database is a version for each key. A writer raises it, deletes the key, and after the
+//! delete's acknowledgement notes the version as `deleted`. From then on no reader may get a lower
+//! one, which readers check: they note `deleted` before each request. Random fills are held back
+//! for some rounds, so that they arrive in another order than they were fetched in.
 //!
-//! `RACES=n` sets how many values are raced; by default the million that the record in lab/results
-//! names.
+//! `RACES=n` sets the number of raced values; the default is the million of the record in
+//! lab/results.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use testkit::{Rng, Server, Wire, rng};
 const KEYS: usize = 64;
 const READERS: u64 = 3;
 const WRITERS: u64 = 2;
-/// Keys of one batch.
+/// The number of keys of one batch.
 const BATCH: usize = 24;
-/// Rounds for which a fill may be held back.
+/// Maximum number of rounds for which a fill may be held back.
 const ROUNDS_HELD: usize = 3;
 
-/// What all clients share.
+/// State shared by all clients.
 struct Race {
     /// The database.
     version: [AtomicU64; KEYS],
     /// Versions before these are deleted in the cache.
     deleted: [AtomicU64; KEYS],
-    /// Values still to be stored.
+    /// The number of values still to be stored.
     left: AtomicU64,
     stored: AtomicU64,
     stale: AtomicU64,
@@ -57,7 +57,7 @@ impl Race {
         })
     }
 
-    /// Runs all clients; values stored, and how many a reader was shown after they had been
+    /// Runs all clients; returns the stored values, and those that a reader got after they had been
     /// deleted.
     fn run(self: &Arc<Self>, server: &Server, seed: u64) -> (u64, u64) {
         std::thread::scope(|scope| {
@@ -119,7 +119,7 @@ impl Race {
         }
     }
 
-    /// The server's answer for one key.
+    /// The server's reply for one key.
     fn answer(&self, wire: &mut Wire) -> Answer {
         let line = wire.line();
         if line == "END" {
@@ -177,7 +177,7 @@ fn races() -> u64 {
 #[test]
 fn no_stale_set_with_leases() {
     let seed = rng::seed_from_env();
-    // Every miss gets a token, so that there is a race for each.
+    // Every miss gets a token, so each has a race.
     let server = Server::under_test(&["-o", "lease_interval=0"]);
     let (stored, stale) = Race::new(races(), true).run(&server, seed);
     let rejected = server.stat("lease_set_rejected");
@@ -186,7 +186,7 @@ fn no_stale_set_with_leases() {
     assert!(stored > 0 && rejected > 0);
 }
 
-/// The harness sees what leases prevent.
+/// The test detects the stale sets that leases prevent.
 #[test]
 fn without_leases_there_are_stale_sets() {
     let seed = rng::seed_from_env();

@@ -1,4 +1,4 @@
-//! A worker that stands still between its requests: the clients of the others are served.
+//! A worker that stalls between its requests: the clients of the other workers are served.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use std::fs;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use processes::FrozenThread;
 use testkit::Server;
 
-/// Connections, of which each worker has some.
+/// Connections; each worker has some.
 const CLIENTS: usize = 8;
 
-/// Sets that are sent together.
+/// The number of sets that are sent together.
 const BATCH: u64 = 20;
 
 /// The thread of the server's first worker.
@@ -24,8 +24,8 @@ fn first_worker(server: &Server) -> u32 {
     task.unwrap().file_name().to_str().unwrap().parse().unwrap()
 }
 
-/// Freezes the worker in a system call on one of its sockets, and so outside of a request. One that
-/// stops within a request does hold memory up (decision 74).
+/// Freezes the worker in a system call on one of its sockets, and so outside of a request. A stall
+/// within a request would hold memory up (decision 74).
 fn freeze_between_requests(server: &Server, worker: u32) -> FrozenThread {
     loop {
         let frozen = FrozenThread::new(worker).unwrap();
@@ -36,8 +36,8 @@ fn freeze_between_requests(server: &Server, worker: u32) -> FrozenThread {
     }
 }
 
-/// `true` if the first argument of the system call in which the thread stands is a socket, or what
-/// waits for sockets.
+/// `true` if the first argument of the thread's current system call is a socket or an epoll
+/// instance.
 fn is_in_socket_call(server: &Server, thread: u32) -> bool {
     let process = format!("/proc/{}", server.pid());
     let call = fs::read_to_string(format!("{process}/task/{thread}/syscall")).unwrap();
@@ -52,8 +52,8 @@ fn is_in_socket_call(server: &Server, thread: u32) -> bool {
     })
 }
 
-/// Memory is full, so each store needs what an eviction frees: also while one of the threads that
-/// may still read it does not go on.
+/// Memory is full, so each store needs the memory of an evicted item, even while one of the threads
+/// that may still read it stalls.
 #[test]
 fn a_worker_that_stands_still_has_no_store_refused() {
     let server = Server::holdall(&["-m", "64", "-t", "2"]);
@@ -96,7 +96,7 @@ fn a_worker_that_stands_still_has_no_store_refused() {
         assert!((1..CLIENTS).contains(&served), "{served} of {CLIENTS} clients were served");
         let meanwhile = after.iter().sum::<u64>() - before.iter().sum::<u64>();
         eprintln!("{meanwhile} stores of {served} clients while a worker stood still");
-        // More than any reserve holds: memory was freed meanwhile.
+        // More than any reserve holds: memory was freed during the stall.
         assert!(meanwhile > 2000, "{meanwhile} stores");
     });
 }

@@ -1,8 +1,8 @@
 //! Client libraries' own tests, unchanged, against the server and through the proxy.
 //!
-//! Each runs in namespaces of its own: the suites want servers at memcached's port and at
-//! `/tmp/memcached.sock`. `SUITES=all` runs them against Debian's memcached as well, which shows
-//! that what is excepted fails there, too, and through the proxy in packets.
+//! Each runs in separate namespaces: the suites require servers at memcached's port and at
+//! `/tmp/memcached.sock`. `SUITES=all` also runs them against Debian's memcached, which shows that
+//! excepted tests fail there, too, and through the proxy with the binary protocol.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use e2e::suites::{Behind, Came, Suite};
 use processes::{ChildGuard, wait_until_accepts};
 use testkit::server::holdall_path;
 
-/// Whom a suite speaks to.
+/// The server or proxy that a suite runs against.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Target {
     Holdall,
@@ -37,7 +37,7 @@ impl Target {
         Self::Memcached,
     ];
 
-    /// Those of every run.
+    /// The number of targets in every run.
     const ALWAYS: usize = 3;
 
     const fn behind(self) -> Behind {
@@ -52,14 +52,14 @@ impl Target {
     }
 }
 
-/// Where the suites expect servers.
+/// The ports at which the suites expect servers.
 const PORTS: [u16; 4] = [11211, 11212, 11213, 5000];
 const SOCKET: &str = "/tmp/memcached.sock";
 
-/// Where those behind the proxy are.
+/// The ports of the servers behind the proxy.
 const BEHIND: [u16; 2] = [12211, 12212];
 
-/// The processes that a suite speaks to.
+/// The server processes of a suite.
 struct Servers(Vec<ChildGuard>);
 
 impl Servers {
@@ -125,7 +125,7 @@ impl Servers {
     }
 }
 
-/// Runs a suite against all targets at once, each in namespaces of its own.
+/// Runs a suite against all targets at once, each in separate namespaces.
 fn check(test: &str, suite: Suite) {
     if let Some(number) = env::var_os("IN_NAMESPACE") {
         let number: usize = number.into_string().unwrap().parse().unwrap();
@@ -133,7 +133,7 @@ fn check(test: &str, suite: Suite) {
     }
     let is_all = env::var("SUITES").is_ok_and(|what| what == "all");
     let count = if is_all { Target::ALL.len() } else { Target::ALWAYS };
-    // Most of a suite's time is spent waiting.
+    // A suite spends most of its time waiting.
     let mut running: Vec<(Target, Child)> = Vec::new();
     for number in 0..count {
         let mut inner = Command::new("unshare");
@@ -152,7 +152,7 @@ fn check(test: &str, suite: Suite) {
 
 fn within(suite: Suite, target: Target) {
     system("ip link set lo up");
-    // What is written to these ends with the namespace; what is there can be read.
+    // New files here disappear with the namespace; existing files can be read.
     system("mount -t tmpfs none /dev/shm");
     for folder in ["upper", "work", "path"] {
         fs::create_dir(Path::new("/dev/shm").join(folder)).unwrap();
@@ -184,7 +184,7 @@ fn within(suite: Suite, target: Target) {
     }
 }
 
-/// Prints what came of it, but not as tests print: it is to be seen when the test passes, too.
+/// Prints the results directly, so that they also appear when the test passes.
 fn report(suite: Suite, target: Target, tests: &BTreeMap<String, Came>) {
     let count = |wanted| tests.values().filter(|came| **came == wanted).count();
     let _ = writeln!(

@@ -1,7 +1,7 @@
-//! A new server takes the place of a running one (`--takeover`): no connect is refused, no request
-//! is answered wrongly, every item is there; and if the new one fails, the old one serves on.
+//! A new server takes over from a running one (`--takeover`): no connect is refused, no reply is
+//! wrong, every item is kept; and if the new one fails, the old one continues.
 //!
-//! `TAKEOVERS=n` says how often under load.
+//! `TAKEOVERS=n` sets the number of takeovers under load.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -67,7 +67,7 @@ fn fill(server: &Server) {
     }
 }
 
-/// What clients have seen.
+/// The results of clients.
 #[derive(Default)]
 struct Seen {
     stop: AtomicBool,
@@ -77,7 +77,7 @@ struct Seen {
     longest_us: AtomicU64,
 }
 
-/// Gets what must be there, and stores it anew, and connects anew when the connection is closed.
+/// Gets existing keys, stores them again, and reconnects when the connection is closed.
 fn use_until_told(addr: SocketAddr, seed: u64, seen: &Seen) {
     let mut rng = Rng::new(seed);
     while !seen.stop.load(Ordering::Relaxed) {
@@ -94,7 +94,7 @@ fn use_until_told(addr: SocketAddr, seed: u64, seen: &Seen) {
     }
 }
 
-/// One request; false when the connection was closed instead of an answer.
+/// Sends one request; returns false if the connection was closed without a reply.
 fn use_once(wire: &mut Wire, rng: &mut Rng, seen: &Seen) -> bool {
     let key = format!("k{}", rng.below(KEYS));
     let patience = Duration::from_secs(20);
@@ -128,7 +128,7 @@ fn is_whole(reply: &[u8], end: End, want: &[u8]) -> bool {
     reply == want || reply.is_empty() && matches!(end, End::Closed | End::Reset)
 }
 
-/// Each datagram is answered at last, also one that was sent while nobody served.
+/// Each datagram gets a reply in the end, even if no server runs when it is sent.
 fn ask_by_udp(port: u16) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -138,8 +138,8 @@ fn ask_by_udp(port: u16) {
     assert!(reply[8..len].starts_with(b"VALUE k1 "), "{}", reply[..len].escape_ascii());
 }
 
-/// A connection that the old server closes before it has read anything is made anew, as by any
-/// client.
+/// If the old server closes the connection before it has read anything, reconnects, as any client
+/// does.
 fn ask_by_unix(place: &Place) {
     while ask_by_unix_once(place).is_err() {}
 }
@@ -206,7 +206,7 @@ fn under_load_no_connect_is_refused_and_every_item_is_there() {
     assert!(!place.unix.exists(), "the last one removes the socket's file");
 }
 
-/// More threads want more locks of the hash table than a small one has buckets.
+/// More threads need more locks of the hash table than a small one has buckets.
 #[test]
 fn successors_with_any_number_of_threads_keep_every_item() {
     let place = Place::new();
@@ -220,7 +220,7 @@ fn successors_with_any_number_of_threads_keep_every_item() {
     }
 }
 
-/// The memory was made with 64 MB, of which four times as much is in reach.
+/// The memory was created with 64 MB, and can grow to four times that.
 #[test]
 fn successors_with_another_limit_keep_every_item() {
     let place = Place::new();
@@ -265,7 +265,7 @@ fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
     assert!(other.contains("in use"), "{other}");
     probe(&mut server, "a successor that cannot bind");
 
-    // These fail when nobody serves any more: at the first eventfd of a worker.
+    // These fail while no server serves: at the first eventfd of a worker.
     for how in ["error=EMFILE", "signal=KILL"] {
         let inject = format!("inject=eventfd2:{how}:when=1");
         let strace =
@@ -275,13 +275,13 @@ fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
         probe(&mut server, how);
         assert!(server.log().contains("this server continues"), "{how}: {}", server.log());
     }
-    // And it can still be succeeded.
+    // The old server can still hand over.
     let mut next = place.launch().succeed(&server).unwrap();
     assert!(server.wait().0);
     probe(&mut next, "a takeover at last");
 }
 
-/// Every second wait for the other side ends by a signal, at both of them.
+/// A signal interrupts every second wait for the other side, at both of them.
 #[test]
 fn a_signal_is_not_taken_for_the_other_sides_failure() {
     let interrupted = ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=recvmsg"];
@@ -301,13 +301,13 @@ fn a_signal_is_not_taken_for_the_other_sides_failure() {
     assert!(wire.read_until(b"END\r\n").len() > 10, "k1 is gone");
 }
 
-/// Whoever is to end, and gives its place away before it has, ends when it gets it back.
+/// A server that must exit during its handover exits after a failed handover.
 #[test]
 fn a_server_that_is_told_to_end_while_it_hands_over_ends_at_last() {
     let place = Place::new();
     let mut server = place.start();
     fill(&server);
-    // The successor fails a while after it got the memory.
+    // The successor fails some time after it received the memory.
     let inject = "inject=eventfd2:error=EMFILE:delay_enter=2000000:when=1";
     let strace = ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=eventfd2", "-e", inject];
     thread::scope(|scope| {
@@ -369,14 +369,14 @@ fn the_unix_socket_gets_the_mode_of_the_new_server() {
     drop(third);
 }
 
-/// Fails when nobody serves any more: at the first eventfd of a worker.
+/// Fails while no server serves: at the first eventfd of a worker.
 fn failing() -> [&'static str; 9] {
     let inject = "inject=eventfd2:error=EMFILE:when=1";
     ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=eventfd2", "-e", inject]
 }
 
-/// Whoever may create a file beside the memory file can listen there, and would hand over sockets
-/// and a memory of their own.
+/// A user who may create a file next to the memory file can listen there, and could hand over other
+/// sockets and another memory.
 #[test]
 fn another_users_server_is_not_taken_over() {
     if !rustix::process::geteuid().is_root() {
@@ -394,12 +394,12 @@ fn another_users_server_is_not_taken_over() {
     next.assert_alive("a takeover by the same user");
 }
 
-/// A server accepts clients a moment before it makes the socket of takeovers.
+/// A server accepts clients slightly before it creates the socket for takeovers.
 fn wait_for_takeover_socket(server: &Server) {
     server.wait_for_log("listening on");
 }
 
-/// What a running server answers to whoever asks for its sockets, and says in its log.
+/// A running server's reply to a request for its sockets.
 fn ask_to_take_over(place: &Place, hello: &str) -> String {
     let path = format!("{}.takeover", place.memory.display());
     let (family, kind) = (net::AddressFamily::UNIX, net::SocketType::SEQPACKET);
@@ -411,7 +411,7 @@ fn ask_to_take_over(place: &Place, hello: &str) -> String {
     String::from_utf8_lossy(&answer[..len]).into_owned()
 }
 
-/// Even where the file's mode lets them connect.
+/// This holds even if the file's mode lets another user connect.
 #[test]
 fn another_user_is_handed_nothing() {
     if !rustix::process::geteuid().is_root() {
@@ -426,7 +426,7 @@ fn another_user_is_handed_nothing() {
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o777)).unwrap();
     let answer = thread::scope(|scope| {
         let other = scope.spawn(|| {
-            // Of this thread alone.
+            // Applies only to this thread.
             let daemon = rustix::process::Uid::from_raw(1);
             rustix::thread::set_thread_res_uid(daemon, daemon, daemon).unwrap();
             ask_to_take_over(&place, "holdall takeover")

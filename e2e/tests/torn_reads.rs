@@ -1,7 +1,7 @@
-//! Every value returned is one value once stored under that key, whole, however large it is,
-//! however slowly it is read, and though memory is reused all the time.
+//! Every returned value was once stored under that key, and is whole, however large it is and
+//! however slowly it is read, although memory is constantly reused.
 //!
-//! `READS=n` sets how many large values are read.
+//! `READS=n` sets the number of large values that are read.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 use e2e::values::{fetch, make, read_values, store, version};
@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testkit::{Kind, Rng, Server, Wire, rng};
 
-/// Sizes in bytes, how many keys of each, and the share of reads in a hundred. All keys together
-/// are a half more than the memory.
+/// Sizes in bytes, the number of keys of each, and the percentage of reads. All keys together need
+/// one and a half times the memory.
 const SIZES: [(usize, usize, usize); 3] =
     [(20_000, 2000, 96), (400_000, 60, 3), (1_000_000, 24, 1)];
 
@@ -27,7 +27,7 @@ fn choose(rng: &mut Rng) -> (String, usize) {
     unreachable!("the shares add up to a hundred")
 }
 
-/// What the clients share: the versions given so far, and how many reads are done.
+/// State shared by the clients: the last version, and the number of completed reads.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,
@@ -43,7 +43,7 @@ fn write(addr: SocketAddr, seed: u64, shared: &Shared) -> usize {
         let size = size - rng.below(size / 4);
         let number = shared.versions.fetch_add(1, Ordering::Relaxed);
         let outcome = store(&mut wire, &key, &make(&key, number, size));
-        // memcached does refuse stores here; that it need not be so is one of our promises.
+        // memcached does refuse stores here; holdall promises not to.
         assert!(outcome.is_ok() || Kind::under_test() == Kind::Memcached, "{outcome:?}");
         stores += 1;
         if rng.one_in(50) {
@@ -77,7 +77,7 @@ fn read(addr: SocketAddr, seed: u64, wanted: usize, shared: &Shared) {
     }
 }
 
-/// Asks for large values, more than socket buffers hold, and takes them in pieces with pauses.
+/// Requests large values, more than socket buffers hold, and reads them in pieces with pauses.
 fn read_slowly(addr: SocketAddr, seed: u64, shared: &Shared) -> usize {
     let (mut rng, mut read) = (Rng::new(seed), 0);
     let mut wire = Wire::connect_narrow(addr, 64 * 1024);

@@ -1,5 +1,5 @@
-//! A configuration of twemproxy, unchanged, in twemproxy (Debian's nutcracker) and in ours: each
-//! pool at its own address, and keys go to the same servers, also when one of them is ejected.
+//! A configuration of twemproxy, unchanged, in twemproxy (Debian's nutcracker) and in holdall: each
+//! pool has its own address, and keys go to the same servers, even after one is ejected.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 const WEIGHTS: [u32; 4] = [1, 2, 5, 1];
 const POOLS: [&str; 3] = ["ketama", "modula", "random"];
 
-/// Ends the process that the test started.
+/// Kills the process on drop.
 struct Running(Child);
 
 impl Drop for Running {
@@ -28,7 +28,7 @@ impl Drop for Running {
     }
 }
 
-/// Pools that eject whoever fails once, until the test is long over, at these addresses.
+/// Pools at these addresses that eject a server at its first failure, for longer than the test.
 fn yaml(servers: &[SocketAddr], listen: &[SocketAddr]) -> String {
     let pools = POOLS.iter().zip(listen).map(|(pool, listen)| {
         let servers = servers.iter().zip(WEIGHTS).zip(NAMES);
@@ -77,7 +77,7 @@ fn holdall(config: &Path) -> Running {
     Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
-/// Which server has each key, which says so; `None`: an error.
+/// The server of each key, from the value; `None`: an error.
 fn homes(proxy: SocketAddr, keys: &[String]) -> BTreeMap<String, Option<String>> {
     let mut wire = Wire::connect(proxy);
     keys.iter()
@@ -97,7 +97,7 @@ fn homes(proxy: SocketAddr, keys: &[String]) -> BTreeMap<String, Option<String>>
         .collect()
 }
 
-/// Every server has every key, and its own name for a value.
+/// Starts servers that have every key, with the server's own name as the value.
 fn servers(keys: &[String]) -> Vec<Server> {
     let filled = NAMES.map(|name| {
         let server = Launch::new(Kind::Memcached).start();
@@ -134,7 +134,7 @@ fn pools_and_ejections_are_twemproxys() {
         assert_eq!(theirs, ours, "{name}");
         assert!(ours.values().all(Option::is_some));
     }
-    // Nobody listens at gamma's any more, which has most of the keys.
+    // gamma, which has most of the keys, no longer accepts connections.
     fault_proxies[2].set(Mode::Refuse);
     for (pool, name) in POOLS.iter().enumerate() {
         for proxy in [theirs[pool], ours[pool]] {

@@ -1,6 +1,6 @@
-//! A cold cluster that is filled from a warm one (`WarmUpRoute` with leases) keeps nothing that was
-//! deleted, however late anybody is: each test makes the order of events that would leave an old
-//! value, by relays that hold replies back or close.
+//! A cold cluster that is filled from a warm one (`WarmUpRoute` with leases) keeps no deleted
+//! value, however late any message is: each test uses fault proxies, which delay replies or close
+//! connections, to force the order of events that would leave an old value.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::env;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use testkit::{FaultProxy, Kind, Launch, Mode, Router, Server, Wire};
 
-/// How long a test waits for what must come: no machine is so slow.
+/// Maximum time that a test waits for an event, long enough for any machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server that is away is noticed and asked again soon.
+/// An unavailable server is detected and probed quickly.
 const QUICK: [&str; 4] = ["-r", "10", "--probe-timeout-max", "20"];
 
-/// Two servers behind relays, and the proxy that fills one from the other.
+/// Two servers behind fault proxies, and the proxy that fills one from the other.
 struct Rig {
     warm: Server,
     cold: Server,
@@ -51,8 +51,8 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // The proxy may write until it has gone; what is left then is little, and in the folder for
-        // such things.
+        // The proxy may write until it has exited; then little is left, in the folder for temporary
+        // files.
         let _ = fs::remove_dir_all(&self.spool);
     }
 }
@@ -77,7 +77,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Gets of every kind, and how their answers begin: with a value, and without.
+/// Gets of every kind, and the start of their replies: with a value, and without.
 const GETS: [(&str, &str, &str); 4] = [
     ("get", "VALUE k", "END"),
     ("gets", "VALUE k", "END"),
@@ -85,7 +85,7 @@ const GETS: [(&str, &str, &str); 4] = [
     ("lease-get", "VALUE k", "LVALUE k"),
 ];
 
-/// `mg v` asks `mg KEY v`.
+/// For `mg v`, sends `mg KEY v`.
 fn ask(wire: &mut Wire, get: &str, key: &str) {
     let (word, flags) = get.split_once(' ').unwrap_or((get, ""));
     wire.send(format!("{word} {key} {flags}\r\n").replace(" \r\n", "\r\n").as_bytes());
@@ -109,7 +109,7 @@ fn every_get_copies_what_is_missing() {
     }
 }
 
-/// Who cannot be told to wait is shown what the warm cluster has; it does not store it.
+/// A client that cannot wait for a lease gets the warm cluster's value, and does not store it.
 #[test]
 fn somebody_elses_lease_makes_no_plain_get_miss() {
     let rig = Rig::new(&[]);
@@ -121,8 +121,8 @@ fn somebody_elses_lease_makes_no_plain_get_miss() {
     assert!(!has(&rig.cold, "k"));
 }
 
-/// The answer of the warm server is on its way for as long as one likes, longer than any hold-off:
-/// the copy is refused, and nobody is shown it.
+/// The warm server's reply may be in flight for any time, longer than any hold-off: the copy is
+/// refused, and no client gets it.
 #[test]
 fn a_copy_that_was_asked_for_before_the_delete_is_refused() {
     let rig = Rig::new(&[]);
@@ -144,9 +144,9 @@ fn a_copy_that_was_asked_for_before_the_delete_is_refused() {
     }
 }
 
-/// A warm server is away with its old value, and is back: a copy may be made before its own delete
-/// comes. It does not outlive that delete, which goes to the cold server behind it, whoever of them
-/// is away in between.
+/// A warm server with an old value is down, and returns: a copy may be made before the pending
+/// delete arrives. The copy does not outlive that delete, which goes to the cold server afterwards,
+/// even if either is down in between.
 #[test]
 fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
     let rig = Rig::new(&[]);
@@ -156,7 +156,7 @@ fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
         let mut writer = rig.proxy.connect();
         writer.expect(format!("{delete}\r\n").as_bytes(), format!("{answer}\r\n").as_bytes());
         rig.proxy.wait_for("asynclog_pending", 1);
-        // The copy, by another proxy: this one makes none.
+        // The copy, made by another proxy: this one makes none.
         set(&rig.cold, "k", "old");
         rig.cold_fault_proxy.set(Mode::Refuse);
         rig.warm_fault_proxy.set(Mode::Open);
@@ -175,7 +175,7 @@ fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
     }
 }
 
-/// A delete fails when the warm server is away and nothing keeps the delete for it.
+/// A delete fails if the warm server is down and no spool keeps the delete for it.
 #[test]
 fn without_a_spool_a_delete_that_the_warm_server_misses_fails() {
     let rig = Rig::new(&["--asynclog-disable"]);

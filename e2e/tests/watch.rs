@@ -1,4 +1,4 @@
-//! Live views from outside: `watch`, `holdall watch`, `stats latency` and `/metrics`.
+//! Live views of servers and proxies: `watch`, `holdall watch`, `stats latency` and `/metrics`.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ fn routed(args: &[&str]) -> (Server, Router) {
     (server, router)
 }
 
-/// The next line of a watcher; they end as memcached's do.
+/// The next line of a watcher; lines end as memcached's do.
 fn told(watcher: &mut Wire) -> String {
     String::from_utf8(watcher.read_until(b"\n")).unwrap().trim_end().to_owned()
 }
 
-/// The words of a line behind its time and number.
+/// The words of a line after its time and number.
 fn words(line: &str) -> Vec<&str> {
     line.split(' ').skip(2).collect()
 }
@@ -37,7 +37,7 @@ fn a_watcher_of_the_proxy_is_told_of_each_request() {
     let (server, router) = routed(&[]);
     let (mut watcher, mut client) = (router.connect(), router.connect());
     watcher.expect(b"watch nonsense\r\n", b"ERROR\r\n");
-    // The OK comes behind what was asked before.
+    // The OK follows the replies to earlier requests.
     watcher.expect(b"mn\r\nwatch proxyreqs\r\n", b"MN\r\nOK\r\n");
     client.expect(b"set a%b 0 0 5\r\nvalue\r\n", b"STORED\r\n");
     client.expect(b"get a%b other\r\n", b"VALUE a%b 0 5\r\nvalue\r\nEND\r\n");
@@ -57,7 +57,7 @@ fn a_watcher_of_the_proxy_is_told_of_each_request() {
         let rest = [&be, "pool=all", cmd, key, status, size, "one_in=1"];
         assert_eq!((words[0], &words[2..]), ("type=proxy_req", &rest[..]), "{line}");
     }
-    // What a watcher sends is not listened to.
+    // The proxy ignores input from a watcher.
     watcher.send(b"get x\r\n");
     client.expect(b"get y\r\n", b"END\r\n");
     assert!(told(&mut watcher).contains(" key=y "));
@@ -78,7 +78,7 @@ fn a_failure_is_told_with_its_reason() {
     assert!(line.contains(" key=k status=error reason=timeout size=0 "), "{line}");
 }
 
-/// `holdall watch`; ended when dropped.
+/// A `holdall watch` process, killed on drop.
 struct Watch(Child);
 
 impl Drop for Watch {
@@ -88,8 +88,8 @@ impl Drop for Watch {
     }
 }
 
-/// Asks `addr` again and again, while `holdall watch --json` looks at it; returns the first look
-/// that has all of `operations`.
+/// Sends requests to `addr` while `holdall watch --json` observes it; returns the first report that
+/// has all of `operations`.
 fn look(addr: SocketAddr, operations: &[&str]) -> Value {
     look_until(addr, &[], |look| has_all(look, operations))
 }
@@ -98,10 +98,10 @@ fn has_all(look: &Value, operations: &[&str]) -> bool {
     operations.iter().all(|operation| row(look, "operations", operation).is_some())
 }
 
-/// As [`look`], at `others` as well, until `is_whole`.
+/// As [`look`], with `others` observed as well, until `is_whole`.
 fn look_until(addr: SocketAddr, others: &[SocketAddr], is_whole: impl Fn(&Value) -> bool) -> Value {
     let mut client = Wire::connect(addr);
-    // Before anybody looks: memcached tells of the lookup of a store, too, and this one finds none.
+    // Before the watch starts: memcached also reports a store's lookup, and this one misses.
     client.expect(b"set hit 0 0 1\r\nv\r\n", b"STORED\r\n");
     let all: Vec<String> = others.iter().chain([&addr]).map(ToString::to_string).collect();
     let all = all.iter().map(String::as_str);
@@ -140,14 +140,14 @@ fn row<'a>(look: &'a Value, kind: &str, name: &str) -> Option<&'a Value> {
     look[kind].as_array().unwrap().iter().find(|row| row["name"] == name)
 }
 
-/// Whichever thread evicts, a worker that needs room or the cleaner that gives pages back.
+/// The thread may be a worker that needs room or the cleaner that frees pages.
 #[test]
 fn every_eviction_is_reported() {
     let options = ["-m", "64", "-t", "1", "-o", "watcher_logbuf_size=65536"];
     let server = Server::holdall(&options);
     let mut watcher = server.connect();
     watcher.expect(b"watch evictions\r\n", b"OK\r\n");
-    // The cleaner looks once a step.
+    // The cleaner checks once per step.
     thread::sleep(Duration::from_millis(100));
     let mut wire = server.connect();
     for first in (0..80_000).step_by(100) {
@@ -193,7 +193,7 @@ fn holdall_watch_sums_up_what_a_server_tells() {
     assert!(row(&look, "servers", &server.addr().to_string()).is_some(), "{look}");
 }
 
-/// It knows neither deletions nor proxies.
+/// memcached reports neither deletions nor proxies.
 #[test]
 fn holdall_watch_sums_up_what_a_memcached_tells() {
     let server = Launch::new(Kind::Memcached).start();
@@ -205,13 +205,13 @@ fn holdall_watch_sums_up_what_a_memcached_tells() {
 #[test]
 fn a_request_that_proxy_and_server_tell_of_counts_once() {
     let (server, router) = routed(&[]);
-    // The server may begin to tell later than the proxy. It tells no times.
+    // The server's reports may start later than the proxy's. They have no times.
     let look = look_until(router.addr(), &[server.addr()], |look| {
         has_all(look, &["get", "set"]) && look["total"]["p99_us"].is_null()
     });
     let pool = row(&look, "pools", "all").unwrap();
     let per_second = |row: &Value| row["per_second"].as_f64().unwrap();
-    // The proxy counts for the pool, and the server for everything else.
+    // The proxy's reports count for the pool, and the server's for everything else.
     assert!(per_second(&look["total"]) < 1.5 * per_second(pool), "{look}");
     assert!(pool["p99_us"].is_u64(), "{look}");
 }
@@ -237,7 +237,7 @@ fn holdall_watch_ends_with_who_it_watches() {
 /// Quantiles of `stats latency`, in their order.
 const QUANTILES: [&str; 5] = ["p50", "p90", "p99", "p999", "max"];
 
-/// The numbers of `stats latency`, of one moment.
+/// The numbers of `stats latency` at one moment.
 fn latencies(router: &Router) -> BTreeMap<String, f64> {
     let mut wire = router.connect();
     wire.send(b"stats latency\r\n");
@@ -246,7 +246,7 @@ fn latencies(router: &Router) -> BTreeMap<String, f64> {
     stats.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
 }
 
-/// The numbers of a moment in which recent answers are told: they are collected once a second.
+/// The numbers once recent replies are included: they are collected once per second.
 fn recent_latencies(router: &Router) -> BTreeMap<String, f64> {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -279,7 +279,7 @@ fn every_answer_is_in_the_histogram_of_its_server_and_pool() {
     }
     for label in ["all".to_owned(), "pool:all".to_owned(), format!("server:{}", server.addr())] {
         let value = |quantity: &str| told[&format!("latency:recent:{label}:{quantity}")];
-        // Some may not be collected yet, and some may have faded.
+        // Some may not be collected yet, and others have expired.
         assert!((1.0..=16.0).contains(&value("answers")), "{label}: {told:?}");
         let secs = QUANTILES.map(|quantile| value(&format!("{quantile}_seconds")));
         assert!(secs.is_sorted() && secs[4] > 0.0, "{label}: {secs:?}");
@@ -313,9 +313,9 @@ fn silent_readers_of_metrics_keep_nobody_waiting() {
         stream.set_nonblocking(true).unwrap();
     }
     assert!(fetch(metrics, "/metrics").contains("holdall_route_uptime_seconds"));
-    // The last of them, at least, was not waited for: it is open.
+    // The proxy did not wait for the last of them, at least: it is open.
     assert_eq!(silent[9].read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    // Every one of them is closed at its end, though it sends a byte now and then.
+    // Each of them is closed in the end, although it sends an occasional byte.
     let mut open = silent;
     while !open.is_empty() {
         thread::sleep(Duration::from_millis(500));
@@ -326,7 +326,7 @@ fn silent_readers_of_metrics_keep_nobody_waiting() {
     }
 }
 
-/// The answer to GET.
+/// The reply to a GET request.
 fn fetch(addr: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();

@@ -1,5 +1,4 @@
-//! `-o drop_privileges`: every thread of the process is confined, and everything that it does still
-//! works.
+//! `-o drop_privileges`: every thread of the process is confined, and all its functions still work.
 
 use std::fs;
 use std::process::Command;
@@ -43,7 +42,7 @@ fn every_thread_is_confined_and_workers_twice() {
     assert!(status.contains("Seccomp:\t0"), "without being asked");
 }
 
-/// What else a server does: watch, dump, UDP, logins, reload of certificates, shutdown in order.
+/// The other functions of a server: watch, dump, UDP, logins, reload of certificates, normal exit.
 #[test]
 fn a_confined_server_does_everything() {
     let certificates = Certificates::new();

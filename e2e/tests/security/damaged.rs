@@ -1,7 +1,7 @@
-//! Files of users, rights and certificates that were damaged: each reload takes them or says why
-//! not, and what was in use goes on.
+//! Damaged files of users, rights and certificates: each reload applies them or reports the reason
+//! for a refusal, and the old contents stay in use.
 //!
-//! `CASES` is how many.
+//! `CASES` is the number of damaged files.
 
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
@@ -16,7 +16,7 @@ use crate::certificates::Certificates;
 use crate::login::login;
 use crate::tls::{Both, connect};
 
-/// Has good files read again: by whoever may, or else by SIGHUP. When this is back they are in use.
+/// Makes the server reload good files, by an authorized client or else by SIGHUP, and waits for it.
 fn restore(server: &Server, asks: impl Fn() -> Option<Wire>) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut is_signalled = false;
@@ -36,8 +36,8 @@ fn restore(server: &Server, asks: impl Fn() -> Option<Wire>) {
     }
 }
 
-/// Damages these files in turn, and has them read again by the client in `asks`; `is_as_it_was`
-/// checks what is in use afterwards, both while they are refused and after they are good again.
+/// Damages these files in turn, and the client from `asks` reloads them; `is_as_it_was` then checks
+/// the state, after a refusal or after good files are back.
 fn damage(
     files: &[String],
     server: &Server,
@@ -52,7 +52,7 @@ fn damage(
         let mut wire = asks().unwrap();
         fs::write(path, mutated(good.clone(), &mut rng)).unwrap();
         wire.send(b"refresh_certs\r\n");
-        // Who is put out by the new file may not be told.
+        // A client that loses its right by the new file may get no reply.
         let (answer, _) = wire.read_until_or_end(b"\r\n", Duration::from_secs(60));
         fs::write(path, &good).unwrap();
         let answer = String::from_utf8_lossy(&answer).into_owned();

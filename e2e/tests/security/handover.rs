@@ -1,4 +1,4 @@
-//! A confined server with listeners of every kind is succeeded by another (`--takeover`).
+//! Another server takes over from a confined one with listeners of every kind (`--takeover`).
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -22,8 +22,8 @@ impl Drop for Memory {
     }
 }
 
-/// Each listener goes on speaking as its own flag says, in whatever order these stand; every thread
-/// is confined anew; the unix socket is handed over, too.
+/// Each listener keeps the protocol of its own flag, in any order of flags; every thread of the new
+/// server is confined; the unix socket is handed over, too.
 #[test]
 fn listeners_of_every_kind_are_handed_over() {
     let certificates = Certificates::new();

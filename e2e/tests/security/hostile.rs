@@ -1,4 +1,4 @@
-//! Input that broke servers once, where it comes through more than the parsers: TLS, logins, the
+//! Input that broke servers in the past, sent through more than the parsers: TLS, logins, the
 //! proxy.
 
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::login::login;
 use crate::onward::proxy;
 use crate::tls::{Both, connect};
 
-/// The time in which most replies come.
+/// The time in which most replies arrive.
 const REPLY: Duration = Duration::from_millis(8);
 
 fn inputs() -> Vec<Input> {
@@ -26,8 +26,8 @@ fn inputs() -> Vec<Input> {
     inputs
 }
 
-/// Sends every input on a connection of its own, which stays open to the end, and asks after each
-/// whether others are served.
+/// Sends every input on a separate connection, which stays open to the end, and checks after each
+/// that other clients are served.
 #[track_caller]
 fn attack<C>(
     connect: impl Fn() -> C,
@@ -52,7 +52,7 @@ fn say(wire: &mut Wire, bytes: &[u8]) -> Vec<u8> {
     wire.read_for(REPLY)
 }
 
-/// What `bystander` stores is there.
+/// Checks that `bystander` can store and read its value.
 #[track_caller]
 fn assert_served(bystander: &mut Wire, after: &str) {
     bystander.send(b"set mine 0 0 2\r\nok\r\nget mine\r\n");
@@ -71,7 +71,7 @@ fn hostile_input_through_tls() {
         || connect(tls, &config).unwrap(),
         |stream, bytes| {
             stream.sock.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
-            // The server may close the connection in the middle of it.
+            // The server may close the connection in the middle of the input.
             let _ = stream.write_all(bytes);
             stream.sock.set_read_timeout(Some(REPLY)).unwrap();
             let mut reply = Vec::new();
@@ -139,7 +139,7 @@ fn packet(opcode: u8, key: &[u8], value: &[u8]) -> Vec<u8> {
     [&head[..], &[0; 12], key, value].concat()
 }
 
-/// Some of it ends Debian's memcached, if it arrives there.
+/// Some inputs would crash Debian's memcached, if they reached it.
 #[test]
 fn hostile_input_through_the_proxy() {
     for kind in [Kind::Holdall, Kind::Memcached] {

@@ -1,5 +1,5 @@
-//! Logins: the clients people have, Debian's memcached side by side, refusals that cost nobody else
-//! time, reload.
+//! Logins: popular clients, comparison with Debian's memcached, refusals that do not delay other
+//! clients, reload.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -11,7 +11,7 @@ use testkit::{Kind, Launch, Server, Wire};
 
 use crate::{Folder, output, python};
 
-/// What `holdall passwd` prints.
+/// The output of `holdall passwd`.
 pub(crate) fn passwd(user: &str, password: &str) -> String {
     passwd_with("", user, password)
 }
@@ -62,9 +62,9 @@ fn the_verifier_that_is_printed_as_json_lets_the_user_in() {
     wire.expect(&login("app secreT"), b"CLIENT_ERROR authentication failure\r\n");
 }
 
-/// Debian's memcached and ours answer the same, before a login and after it, to what is right and
-/// what is wrong. What stands between bars is sent when the answer to what is before has come:
-/// Debian's keeps only the last answer of several requests that come at once before a login.
+/// Debian's memcached and holdall give the same replies, before and after a login, to correct and
+/// to wrong requests. The part after a bar is sent after the reply to the part before: Debian's
+/// keeps only the last reply to several requests that arrive at once before a login.
 #[test]
 fn the_token_login_answers_as_memcacheds() {
     const CASES: &[&str] = &[
@@ -90,7 +90,7 @@ fn the_token_login_answers_as_memcacheds() {
         let mut wire = server.connect();
         let steps = case.split('|').map(|step| {
             wire.send(step.as_bytes());
-            // Ours answers a refused login a second later.
+            // holdall delays the reply to a refused login by a second.
             let mut got = wire.read_until_or_end(b"\r\n", Duration::from_secs(5)).0;
             got.extend(wire.read_for(Duration::from_millis(20)));
             format!("{step:?}: {}", show(&got))
@@ -116,8 +116,8 @@ fn the_token_login_answers_as_memcacheds() {
     }
 }
 
-/// Hundreds of refused logins at once, by hashed passwords too, and a client on the same worker
-/// notices nothing.
+/// Hundreds of refused logins at once, some with hashed passwords, do not affect a client on the
+/// same worker.
 #[test]
 fn refused_logins_cost_others_nothing() {
     let folder = Folder::new();
@@ -148,8 +148,8 @@ fn refused_logins_cost_others_nothing() {
     assert!(begun.elapsed() >= Duration::from_secs(1));
 }
 
-/// A password that is kept as a verifier takes milliseconds to check, and one thread checks all. A
-/// client of another address waits behind one guess, not behind all.
+/// A password stored as a verifier takes milliseconds to check, and one thread checks all. A client
+/// of another address waits for one guess, not for all.
 #[test]
 fn guesses_of_one_address_delay_no_login_of_another() {
     const GUESSES: usize = 200;
@@ -172,7 +172,7 @@ fn guesses_of_one_address_delay_no_login_of_another() {
     }
 }
 
-/// Nobody who has not logged in makes the server hold more than 16 KiB.
+/// A client without a login makes the server hold at most 16 KiB.
 #[test]
 fn unauthenticated_clients_hold_little() {
     let folder = Folder::new();
@@ -210,8 +210,8 @@ fn unauthenticated_clients_hold_little() {
     assert!(server.is_alive());
 }
 
-/// SIGHUP: a bad file changes nothing and is named; a good one lets new users in and puts old ones
-/// out.
+/// SIGHUP: a bad file changes nothing and is named; a good one admits new users and disconnects
+/// removed ones.
 #[test]
 fn users_are_read_again_without_a_restart() {
     let folder = Folder::new();
@@ -244,7 +244,7 @@ fn users_are_read_again_without_a_restart() {
     stays.expect(b"get k\r\nset k 0 0 1\r\nx\r\n", b"END\r\nCLIENT_ERROR permission denied\r\n");
 }
 
-/// A warning for an address that others reach, and none where a login is required.
+/// An address open to other hosts causes a warning, unless a login is required.
 #[test]
 fn an_open_address_is_warned_of() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! TLS, logins and rights of the server against real clients and hostile ones, and what the
-//! confined process may still do.
+//! TLS, logins and rights of the server against real clients and hostile ones, and the functions of
+//! the confined process.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test stops where it fails")]
 
 mod confined;
@@ -30,7 +30,7 @@ fn tool(name: &str) -> PathBuf {
     path
 }
 
-/// Runs one of `e2e/clients/python`; its last line must say how many checks passed.
+/// Runs a script of `e2e/clients/python`; its last line must report the number of passed checks.
 fn python(script: &str, words: &[&str]) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python").join(script);
     let words = std::iter::once(script.as_os_str()).chain(words.iter().map(OsStr::new));

@@ -1,5 +1,5 @@
-//! Namespaces: limits met by unchanged clients, a file read again while the server runs, numbers
-//! that outlive a restart.
+//! Namespaces: limits applied to unchanged clients, a file reloaded while the server runs, counters
+//! that survive a restart.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -37,7 +37,7 @@ fn limits_with_the_clients_people_have() {
 }
 
 /// A bad file changes nothing and is named, with the line; a good one changes limits and prefixes
-/// and keeps what was counted.
+/// and keeps the counters.
 #[test]
 fn the_file_is_read_again_without_a_restart() {
     let folder = Folder::new();
@@ -74,7 +74,7 @@ fn the_file_is_read_again_without_a_restart() {
     while !server.log().contains("namespaces: read again") {
         assert!(Instant::now() < deadline, "{}", server.log());
     }
-    // On a connection that was there before.
+    // On a connection from before the reload.
     wire.expect(b"set a:2 0 0 40\r\n0123456789012345678901234567890123456789\r\n", b"STORED\r\n");
     assert_eq!(stat(&mut wire, "prefix:a:b::bytes"), 16 + 5 + 40);
     assert_eq!(stat(&mut wire, "prefix:a::bytes"), 16 + 3 + 40);

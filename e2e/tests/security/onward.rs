@@ -1,4 +1,4 @@
-//! TLS and logins through the proxy: clients that speak TLS with it, servers that want TLS or a
+//! TLS and logins through the proxy: clients that use TLS to it, servers that require TLS or a
 //! login, and the library for Rust.
 
 use std::fs;
@@ -18,7 +18,7 @@ use crate::{Folder, output, python};
 
 const KINDS: [Kind; 2] = [Kind::Holdall, Kind::Memcached];
 
-/// A server that speaks TLS on a port of its own.
+/// A server with a TLS port.
 struct Secured {
     _server: Server,
     tls: SocketAddr,
@@ -36,7 +36,7 @@ impl Secured {
     }
 }
 
-/// A proxy over one pool; what its object has beside its servers, and other arguments.
+/// A proxy over one pool, with further properties of the pool and further arguments.
 pub(crate) fn proxy(server: &str, pool: &str, args: &[&str]) -> Router {
     let config = format!(
         r#"{{"pools": {{"A": {{"servers": ["{server}"]{pool}}}}}, "route": "PoolRoute|A"}}"#
@@ -45,7 +45,7 @@ pub(crate) fn proxy(server: &str, pool: &str, args: &[&str]) -> Router {
     Router::start(&config, &args)
 }
 
-/// What it answers to a get of a key that nobody has.
+/// The proxy's reply to a get of an absent key.
 fn get(proxy: &Router) -> String {
     let mut wire = proxy.connect();
     wire.send(b"get absent\r\n");
@@ -70,7 +70,7 @@ fn tls_from_clients_and_to_servers() {
     }
 }
 
-/// Two workers of which one is busy as soon as it takes a hundredth of a processor.
+/// Two workers; one counts as busy as soon as it uses a hundredth of a processor.
 #[test]
 fn a_session_goes_on_when_another_worker_serves_it() {
     let certificates = Certificates::new();
@@ -138,7 +138,7 @@ fn a_server_is_believed_by_its_certificate_alone() {
             let begins = if is_good { "END" } else { "SERVER_ERROR TLS: " };
             assert!(line.starts_with(begins), "{kind:?} {pool} {args:?}: {line}");
         }
-        // Whom to trust must be said.
+        // The trusted authorities must be configured.
         let config = format!(
             r#"{{"pools": {{"A": {{"servers": ["{}:ascii:tls"]}}}}, "route": "PoolRoute|A"}}"#,
             server.tls
@@ -208,7 +208,7 @@ fn a_login_is_read_again_when_its_file_changes() {
     proxy.wait_for("config_failures", 1);
     folder.write("login", "app:secret\n");
     proxy.wait_for("config_generation", 2);
-    // The refusal had knocked the server out: a probe finds that it is back.
+    // The refusal had marked the server as down: a probe finds it again.
     let end = Instant::now() + Duration::from_secs(60);
     while get(&proxy) != "END" {
         assert!(Instant::now() < end, "the new login is not used");
@@ -224,15 +224,15 @@ fn who_is_no_tls_server_fails_its_own_requests() {
     let plain = Launch::new(Kind::Memcached).start();
     let line = get(&proxy(&plain.addr().to_string(), tls, &["--pem-ca-path", &ca]));
     assert!(line.starts_with("SERVER_ERROR "), "{line}");
-    // It takes connections, and says nothing.
+    // It accepts connections, and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let line = get(&proxy(&address, tls, &["--pem-ca-path", &ca, "-t", "100"]));
     assert_eq!(line, "SERVER_ERROR Connection timeout");
 }
 
-/// The authority was the wrong one; the right one takes its place, and a hang-up makes the proxy
-/// read it.
+/// The configured authority was wrong; after it is replaced, SIGHUP makes the proxy read the new
+/// one.
 #[test]
 fn certificates_are_read_again() {
     let certificates = Certificates::new();

@@ -1,4 +1,4 @@
-//! Servers that speak the binary protocol alone, and want a login by SASL: behind the proxy, and
+//! Servers that accept only the binary protocol, and require a login by SASL: behind the proxy, and
 //! with the library.
 
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ fn server(kind: Kind, folder: &Folder, mechanisms: &str) -> Server {
     launch(Launch::new(kind), kind, folder, mechanisms)
 }
 
-/// The same, with more arguments; Debian's is asked to offer these mechanisms.
+/// The same, with more arguments; Debian's memcached must offer these mechanisms.
 fn launch(launch: Launch, kind: Kind, folder: &Folder, mechanisms: &str) -> Server {
     let launch = launch.args(&["-S"]);
     match kind {
@@ -34,14 +34,14 @@ fn launch(launch: Launch, kind: Kind, folder: &Folder, mechanisms: &str) -> Serv
             let mut child = saslpasswd.stdin(Stdio::piped()).spawn().unwrap();
             std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"se cret").unwrap();
             assert!(child.wait().unwrap().success());
-            // memcached, started by root, is nobody in particular.
+            // Started by root, memcached runs as an unprivileged user.
             output(Command::new("chmod").args(["-R", "a+rX", &folder.path("")]));
             launch.env("SASL_CONF_PATH", &folder.path("")).start()
         }
     }
 }
 
-/// A proxy that logs in by this file.
+/// A proxy that logs in with this file.
 fn proxy(server: &Server, users: &str) -> Router {
     let config = format!(
         r#"{{"pools": {{"A": {{"servers": ["{}"], "protocol": "binary"}}}}, "route": "PoolRoute|A"}}"#,
@@ -92,7 +92,7 @@ fn the_library_logs_in_by_sasl() {
         let server = server(kind, &folder, "plain scram-sha-256");
         let client = |password: &str| -> BlockingClient {
             let builder = Client::builder().servers([server.addr().to_string()]).binary();
-            // A refused login is answered after a second.
+            // The reply to a refused login takes a second.
             let builder = builder.connect_timeout(Duration::from_secs(60));
             let builder = builder.timeout(Duration::from_secs(60)).login("app", password);
             builder.build().unwrap().into()
@@ -100,7 +100,7 @@ fn the_library_logs_in_by_sasl() {
         let good = client("se cret");
         good.set("k", "v", 0).unwrap();
         assert_eq!(good.get("k").unwrap().unwrap().decode::<String>().unwrap(), "v");
-        // A look-aside read does without leases.
+        // A look-aside read works without leases.
         let rows = good.client().look_aside();
         assert_eq!(good.get_or_load(&rows, "row", || Ok::<i64, String>(5)).unwrap(), 5);
         assert_eq!(good.get("row").unwrap().unwrap().decode::<i64>().unwrap(), 5);
@@ -112,7 +112,7 @@ fn the_library_logs_in_by_sasl() {
     }
 }
 
-/// Packets, a login by SASL, and TLS around both; large values, which take many records.
+/// The binary protocol and a SASL login inside TLS; large values, which take many records.
 #[test]
 fn packets_go_through_tls() {
     let certificates = Certificates::new();

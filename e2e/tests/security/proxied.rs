@@ -1,4 +1,4 @@
-//! Clients that log in at the proxy, by the libraries that people have.
+//! Popular client libraries log in at the proxy.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn libraries_log_in_at_the_proxy() {
     assert!(proxy.is_running());
 }
 
-/// The proxy's own login, to a server that gives it everything, is not its clients'.
+/// Clients do not get the rights of the proxy's own login, which may do everything at the server.
 #[test]
 fn rights_hold_at_the_proxy() {
     let folder = Folder::new();
@@ -45,8 +45,8 @@ fn rights_hold_at_the_proxy() {
     }
 }
 
-/// SIGHUP: a bad file changes nothing; a good one lets new users in, puts old ones out, and gives
-/// those that stay the rights of now.
+/// SIGHUP: a bad file changes nothing; a good one admits new users, disconnects removed ones, and
+/// gives the remaining ones their new rights.
 #[test]
 fn the_proxy_reads_its_users_again() {
     let folder = Folder::new();
@@ -67,7 +67,7 @@ fn the_proxy_reads_its_users_again() {
     folder.write("users", "no colon");
     reload();
     old.expect(b"get k\r\n", b"END\r\n");
-    // The rights first: the proxy may read the files for the first signal only now.
+    // Rights are written first: the proxy may read the files for the first signal only now.
     folder.write("rights", "* read *\n");
     folder.write("users", "new:3\nstays:2\n");
     reload();
@@ -83,6 +83,6 @@ fn the_proxy_reads_its_users_again() {
     old.send(b"get k\r\n");
     assert_eq!(old.read_until_or_end(b"never", Duration::from_secs(60)).1, End::Closed);
     stays.expect(b"get k\r\nset k 0 0 1\r\nx\r\n", b"END\r\nCLIENT_ERROR permission denied\r\n");
-    // A watcher that may not watch any more receives nothing more.
+    // A watcher that lost the right to watch receives nothing more.
     assert_eq!(watcher.read_to_end(Duration::from_secs(60)).1, End::Closed);
 }

@@ -1,4 +1,4 @@
-//! Storms of signals: the files behind them are read again at some pace, and no request waits.
+//! Storms of signals: the files are reloaded at a limited rate, and no request waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,10 +10,10 @@ use testkit::{Router, Server, Wire};
 use crate::Folder;
 use crate::login::login;
 
-/// Signals of a storm, sent by fifties.
+/// Signals of a storm, sent in groups of fifty.
 const SIGNALS: usize = 3000;
 
-/// While the users' file is good, broken, and long in turn.
+/// The users' file is good, broken and long in turn.
 #[test]
 fn a_storm_of_signals_fails_no_request_of_the_server() {
     let folder = Folder::new();
@@ -22,7 +22,7 @@ fn a_storm_of_signals_fails_no_request_of_the_server() {
     let users = folder.write("users", &files[0]);
     let mut server = Server::holdall(&["-t", "2", "-Y", &users]);
     let addr = server.addr();
-    // Relaxed: it tells the end, and orders nothing.
+    // Relaxed: it signals the end, and orders nothing.
     let is_over = AtomicBool::new(false);
     let served = thread::scope(|scope| {
         let clients = [(); 2].map(|()| scope.spawn(|| use_until(addr, &is_over)));
@@ -46,7 +46,7 @@ fn a_storm_of_signals_fails_no_request_of_the_server() {
     assert!(server.is_alive());
 }
 
-/// A client that is logged in: requests until it is over.
+/// A client with a login sends requests until `is_over`.
 fn use_until(addr: std::net::SocketAddr, is_over: &AtomicBool) -> usize {
     let mut wire = Wire::connect(addr);
     wire.expect(&login("app 1"), b"STORED\r\n");

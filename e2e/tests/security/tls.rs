@@ -1,4 +1,4 @@
-//! TLS: the clients people have, reload, and peers that do it wrong or not at all.
+//! TLS: popular clients, reload, and peers with errors in their TLS or without any.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,8 +32,8 @@ impl Both {
         let port = free_port();
         let options = certificates.options(options);
         let listen = format!("{prefix}127.0.0.1:{port}");
-        // testkit's own `-l 127.0.0.1` is encrypted as well; tests speak to a plain listener beside
-        // it.
+        // testkit's own `-l 127.0.0.1` is encrypted as well; tests use an additional plain
+        // listener.
         let plain = free_port();
         let plain_listen = format!("notls:127.0.0.1:{plain}");
         let args = ["-Z", "-v", "-o", &options, "-l", &listen, "-l", &plain_listen];
@@ -46,8 +46,8 @@ impl Both {
         self.server.stat(name)
     }
 
-    /// Waits until this number of handshakes has failed: a client can know that its own has before
-    /// the worker has counted it.
+    /// Waits for this number of failed handshakes: a client may notice its failure before the
+    /// worker has counted it.
     #[track_caller]
     fn wait_for_failed_handshakes(&self, count: u64) {
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -61,7 +61,7 @@ impl Both {
         }
     }
 
-    /// Panics unless others are served as ever, with TLS and without.
+    /// Panics unless other clients are still served, with TLS and without.
     #[track_caller]
     pub(crate) fn assert_alive(&mut self, certificates: &Certificates, after: &str) {
         self.server.assert_alive(after);
@@ -73,8 +73,8 @@ impl Both {
 
 pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Connects, and completes the handshake: the server has accepted what it was shown when it
-/// answers.
+/// Connects, and completes the handshake: the server's reply shows that it accepted the client's
+/// certificate.
 pub(crate) fn connect(addr: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<Stream> {
     let name = ServerName::try_from("localhost").unwrap();
     let session = ClientConnection::new(Arc::clone(config), name).unwrap();
@@ -126,8 +126,7 @@ fn s_client_of_openssl_with_both_versions() {
     assert!(!old.status.success(), "TLS 1.1 is spoken");
 }
 
-/// Large values go through the session and come back whole, also to one who reads slowly; memory
-/// stays bounded.
+/// Large values stay intact in TLS, even with a slow reader; memory stays bounded.
 #[test]
 fn large_values_and_slow_readers() {
     let certificates = Certificates::new();
@@ -158,7 +157,7 @@ fn large_values_and_slow_readers() {
     }
 }
 
-/// Requests cut anywhere, and many at once, are answered as without TLS.
+/// Requests cut anywhere, and many at once, get the same replies as without TLS.
 #[test]
 fn pipelines_and_cut_requests() {
     let certificates = Certificates::new();
@@ -188,7 +187,7 @@ fn only_clients_with_a_good_certificate_are_served_where_one_is_required() {
             (Some("foreign"), "UnknownIssuer"),
         ] {
             let begin = Instant::now();
-            // The log has one line a second for each peer.
+            // The log has one line per second for each peer.
             while !both.server.log().contains(why) {
                 let before = both.stat("ssl_handshake_errors");
                 let refused = connect(both.tls, &certificates.client("ca", own));
@@ -202,7 +201,7 @@ fn only_clients_with_a_good_certificate_are_served_where_one_is_required() {
     }
 }
 
-/// Mode 1 asks and does not insist, and yet refuses what is bad; `btls:` does not ask.
+/// Mode 1 accepts a missing certificate, but refuses a bad one; `btls:` requests none.
 #[test]
 fn a_requested_certificate_may_be_missing_but_not_bad() {
     let certificates = Certificates::new();
@@ -216,7 +215,7 @@ fn a_requested_certificate_may_be_missing_but_not_bad() {
     assert!(connect(both.tls, &certificates.client("ca", None)).is_ok());
 }
 
-/// A client that trusts another authority leaves with an alert, which is counted and said.
+/// A client that trusts another authority sends an alert, which is counted and logged.
 #[test]
 fn a_server_that_is_not_trusted_hears_of_it() {
     let certificates = Certificates::new();
@@ -241,14 +240,14 @@ fn certificates_are_read_again_without_a_restart() {
     let answer = admin.line();
     assert!(answer.starts_with("ERROR ") && answer.contains("holds no certificate"), "{answer}");
     assert!(connect(both.tls, &trusting).is_ok());
-    // A certificate with another's key.
+    // A certificate with the key of another.
     certificates.issue("server", "ca");
     std::fs::copy(certificates.path("client.key"), certificates.path("server.key")).unwrap();
     admin.send(b"refresh_certs\r\n");
     let answer = admin.line();
     assert!(answer.starts_with("ERROR "), "{answer}");
     assert!(connect(both.tls, &trusting).is_ok());
-    // Good ones, of the other authority: by the command, then back by SIGHUP.
+    // Good files, from the other authority: loaded by the command, then replaced again by SIGHUP.
     certificates.issue("server", "other-ca");
     admin.expect(b"refresh_certs\r\n", b"OK\r\n");
     assert!(connect(both.tls, &other).is_ok() && connect(both.tls, &trusting).is_err());
@@ -265,8 +264,8 @@ fn certificates_are_read_again_without_a_restart() {
     both.assert_alive(&certificates, "reloads");
 }
 
-/// Plain text to a TLS port, garbage of every kind, TLS to a plain port: told, counted, and nobody
-/// else notices.
+/// Plain text to a TLS port, garbage of every kind, TLS to a plain port: reported, counted, and
+/// without effect on other clients.
 #[test]
 fn what_is_not_tls_is_turned_away() {
     let certificates = Certificates::new();
@@ -289,7 +288,7 @@ fn what_is_not_tls_is_turned_away() {
         assert!(both.stat("ssl_handshake_errors") > before, "{}", input.escape_ascii());
     }
     both.server.wait_for_log("not TLS");
-    // A handshake message that never ends is cut off where a client's certificates would still fit.
+    // An endless handshake message is cut off above the size of a client's certificates.
     let mut wire = Wire::connect(both.tls);
     let record = [&[0x16, 3, 1, 0x40, 0][..], &[1, 0, 0xff, 0xff], &vec![0; 0x4000 - 4]].concat();
     for _ in 0..4 {
@@ -304,7 +303,7 @@ fn what_is_not_tls_is_turned_away() {
     both.assert_alive(&certificates, "what is not TLS");
 }
 
-/// Garbage in the middle of a session, a renegotiation of old included, ends that session alone.
+/// Garbage in the middle of a session, such as an old renegotiation, ends only that session.
 #[test]
 fn a_session_that_breaks_ends_alone() {
     let certificates = Certificates::new();
@@ -323,8 +322,7 @@ fn a_session_that_breaks_ends_alone() {
     both.assert_alive(&certificates, "broken sessions");
 }
 
-/// A thousand handshakes that stop half-way hold little, are closed after their time, and harm
-/// nobody.
+/// A thousand unfinished handshakes hold little memory, time out, and affect no other client.
 #[test]
 fn half_handshakes() {
     assert!(raise_open_files(4096) >= 4096);
@@ -335,7 +333,7 @@ fn half_handshakes() {
     let begun = Instant::now();
     let mut held: Vec<Wire> = (0..1000).map(|_| Wire::connect(both.tls)).collect();
     for (index, wire) in held.iter_mut().enumerate() {
-        // Nothing, a part of a hello, or all of the longest one that is never whole.
+        // Nothing, a part of a hello, or an incomplete hello of maximum length.
         match index % 3 {
             0 => {}
             1 => wire.send(&[0x16, 3, 1, 2, 0, 1, 0, 1]),
@@ -358,7 +356,7 @@ fn half_handshakes() {
     assert_eq!(read(&mut bystander, 4), b"MN\r\n");
 }
 
-/// An idle TLS connection holds at most 48 KiB, and the server knows of it.
+/// An idle TLS connection holds at most 48 KiB, and the server counts it.
 #[test]
 fn idle_connections_are_cheap_and_counted() {
     assert!(raise_open_files(4096) >= 4096);

@@ -1,4 +1,4 @@
-//! Clients that have neither finished a handshake nor logged in take nothing from others.
+//! Clients without a finished handshake or login take no resources from others.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use testkit::process::raise_open_files;
 use crate::certificates::Certificates;
 use crate::tls::{Both, connect, read};
 
-/// The beginning of a TLS client's first message: a record of 512 bytes, of which 69 come.
+/// The start of a TLS client's first message: 69 bytes of a record of 512.
 const HALF_HELLO: [u8; 69] = {
     let mut bytes = [0; 69];
     let head = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
@@ -20,7 +20,7 @@ const HALF_HELLO: [u8; 69] = {
     bytes
 };
 
-/// Handshakes that stay half done hold a bounded amount, and none of the items' memory.
+/// Unfinished handshakes hold a bounded amount, and none of the items' memory.
 #[test]
 fn half_handshakes_evict_nothing() {
     const CLIENTS: usize = 3000;
@@ -29,7 +29,7 @@ fn half_handshakes_evict_nothing() {
     let mut both = Both::start(&certificates, "", "", &["-m", "64", "-t", "2", "-c", "5000"]);
     let mut wire = both.server.connect();
     let value = vec![b'v'; 1000];
-    // Full: one more store evicts.
+    // Fill the memory: one more store evicts.
     let mut stored = 0;
     while both.server.stat("evictions") == 0 {
         let mut request = Vec::new();
@@ -42,7 +42,7 @@ fn half_handshakes_evict_nothing() {
         wire.send(&request);
         wire.expect(b"mn\r\n", b"MN\r\n");
     }
-    // The cleaner keeps a reserve; it is filled once this many have gone.
+    // The cleaner's reserve is full once this many items have gone.
     let before = both.server.stat("curr_items");
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
@@ -53,13 +53,13 @@ fn half_handshakes_evict_nothing() {
     assert!(clients.len() > CLIENTS / 2, "only {} came", clients.len());
     wire.expect(b"mn\r\n", b"MN\r\n");
     let lost = before.saturating_sub(both.server.stat("curr_items"));
-    // A page of items may go to the plain state of the connections themselves.
+    // The plain state of the connections themselves may take a page of items.
     assert!(lost < before / 20, "{lost} of {before} items went");
     both.assert_alive(&certificates, "half handshakes");
 }
 
-/// TLS sessions take a quarter of `-m` at the most, and no item's memory. The one idle for longest
-/// makes room, and none in the middle of a request.
+/// TLS sessions take at most a quarter of `-m`, and no item's memory. The session idle for longest
+/// is closed first, and none in the middle of a request.
 #[test]
 fn tls_sessions_evict_nothing() {
     const CLIENTS: usize = 700;
@@ -82,7 +82,7 @@ fn tls_sessions_evict_nothing() {
     amid.write_all(b"set amid 0 0 2\r\na").unwrap();
     let mut clients = Vec::new();
     for number in 0..CLIENTS {
-        // While all others are new, the newcomer is closed.
+        // While all other sessions are new, the new one is closed.
         clients.push(loop {
             if let Ok(client) = connect(both.tls, &config) {
                 break client;
@@ -92,7 +92,7 @@ fn tls_sessions_evict_nothing() {
             amid.write_all(b"b\r\n").unwrap();
             assert_eq!(read(&mut amid, 8), b"STORED\r\n", "a request under way");
             amid.write_all(b"set amid 0 0 2\r\na").unwrap();
-            // The last that came is as good as any other: it has used its session.
+            // The last session is equal to any other: it has been used.
             let last = &mut clients[number];
             last.write_all(b"mn\r\n").unwrap();
             assert_eq!(read(last, 4), b"MN\r\n");

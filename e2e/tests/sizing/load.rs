@@ -1,4 +1,4 @@
-//! Loads of known kinds, and the sizing of a tier for them.
+//! Loads of known kinds, and tiers planned for them.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use bench::hitrate::{Source, Workload};
 use serde_json::Value;
 use testkit::server::holdall_path;
 
-/// Items of 300 bytes that a MiB has room for, about.
+/// Approximate number of 300-byte items per MiB.
 const ITEMS_OF_A_MIB: u64 = 3000;
 
-/// Requests for each key.
+/// The number of requests for each key.
 const REQUESTS_OF_A_KEY: u64 = 8;
 
 /// A load.
@@ -23,21 +23,21 @@ pub(crate) struct Load {
     preset: Preset,
 }
 
-/// A tier that is to keep the promises of `holdall plan size`.
+/// A tier with the promises that `holdall plan size` makes for it.
 pub(crate) struct Plan {
     /// The promised hit ratio.
     pub(crate) hit_ratio: f64,
-    /// The number of items for which there is room, where it is promised.
+    /// The promised number of items that fit, if there is one.
     pub(crate) items: Option<f64>,
-    /// Bytes of items for which there is room.
+    /// The promised bytes of items that fit.
     pub(crate) item_bytes: f64,
-    /// Servers.
+    /// The number of servers.
     pub(crate) servers: usize,
-    /// `-m` of each.
+    /// `-m` of each server, in MiB.
     pub(crate) memory_mib: u64,
 }
 
-/// What `holdall plan size` says.
+/// The output of `holdall plan size`.
 struct Sized {
     hit_ratio: f64,
     items: Option<f64>,
@@ -47,24 +47,24 @@ struct Sized {
 }
 
 impl Load {
-    /// A load over about `data_mib` MiB of items, for which `servers` servers are planned.
+    /// A load over about `data_mib` MiB of items, planned for `servers` servers.
     pub(crate) const fn new(name: &'static str, kind: Kind, data_mib: u64, servers: usize) -> Self {
         let keys = data_mib * ITEMS_OF_A_MIB;
         let requests = keys * REQUESTS_OF_A_KEY;
         Self { name, servers, preset: Preset { kind, keys, requests, seed: 1 } }
     }
 
-    /// Its requests, all of which count: so do a curve's, from the start of its server.
+    /// Its requests, which all count, as do those of a curve from the start of its server.
     pub(crate) const fn workload(&self) -> Workload {
         Workload { source: Source::Preset(self.preset), limit: None, warm_up: 0 }
     }
 
-    /// Sizes a tier of about `memory_mib` for it, by the answers of a server in `folder`.
+    /// Plans a tier of about `memory_mib` for it, from a server's statistics in `folder`.
     pub(crate) fn plan(&self, folder: &Path, memory_mib: u64) -> Plan {
         let mib = f64::from(1 << 20);
         let about = memory_mib as f64 * mib;
         let limit = self.sized(folder, about).limit;
-        // `-m` is whole: what is added to it is added to the memory for items.
+        // `-m` is a whole number: the rounding is added to the memory for items.
         let more = (limit / mib).ceil() * mib - limit;
         let sized = self.sized(folder, about + more * self.servers as f64);
         let memory_mib = (sized.limit / mib).round();
@@ -78,7 +78,7 @@ impl Load {
         }
     }
 
-    /// What `holdall plan size` says of a tier with `memory` bytes for items.
+    /// The output of `holdall plan size` for a tier with `memory` bytes for items.
     fn sized(&self, folder: &Path, memory: f64) -> Sized {
         let (servers, keys) = (self.servers, self.preset.keys);
         let text = format!(
@@ -113,7 +113,7 @@ impl Load {
     }
 }
 
-/// What `holdall plan size --json` says of the load in `text`, which may name files in `folder`.
+/// Runs `holdall plan size --json` for the load in `text`, which may name files in `folder`.
 pub(crate) fn size(folder: &Path, text: &str) -> Value {
     let file = folder.join("load.toml");
     fs::write(&file, text).unwrap();
@@ -124,7 +124,7 @@ pub(crate) fn size(folder: &Path, text: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// A number of an answer.
+/// A number in the output.
 pub(crate) fn number(answer: &Value, pointer: &str) -> f64 {
     let number = answer.pointer(pointer).and_then(Value::as_f64);
     number.unwrap_or_else(|| panic!("no {pointer} in {answer}"))

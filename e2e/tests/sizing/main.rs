@@ -1,7 +1,7 @@
-//! `holdall plan size` against the truth: a server that is too small is asked for its statistics,
-//! `plan size` sizes a tier by them, and as many real servers behind a real proxy, of the memory
-//! that it names, get the same load. The bytes of items that were promised must be there, and the
-//! hits; and the number of items, where that is promised. `throughput` is about the gets a second.
+//! `holdall plan size` against real tiers: `plan size` plans a tier from the statistics of a server
+//! that is too small, and real servers of that number and memory, behind a real proxy, get the same
+//! load. They must hold the promised bytes of items and reach the promised hits; and the number of
+//! items, where it is promised. `throughput` tests the gets per second.
 //!
 //! `SIZING_MIB` is the memory of each tier; `SIZING_LOADS` names loads with commas, or `all`.
 //! Servers of a few MiB have hardly a page for each size of the loads `web` and `etc`, and keep
@@ -22,23 +22,23 @@ use e2e::folder::Folder;
 use load::Load;
 use tier::Tier;
 
-/// Memory of each tier in MiB, unless `SIZING_MIB` says another.
+/// Memory of each tier in MiB, unless `SIZING_MIB` sets another.
 const MEMORY_MIB: u64 = 16;
 
-/// The greatest distance of hit ratios.
+/// Maximum difference of hit ratios.
 const HITS_OFF_MAX: f64 = 0.015;
 
-/// The greatest distance of the items that fit, and of their bytes, as a share.
+/// Maximum difference of the items that fit, and of their bytes, as a share.
 const ITEMS_OFF_MAX: f64 = 0.03;
 
-/// The load of `cargo xtask test`, which has little time.
+/// The load of `cargo xtask test`, which must be short.
 const BRIEF: &str = "zipf";
 
 fn memory_mib() -> u64 {
     env::var("SIZING_MIB").map_or(MEMORY_MIB, |text| text.parse().unwrap())
 }
 
-/// The loads and the number of servers that the input asks for.
+/// The selected loads and their numbers of servers.
 fn loads(memory_mib: u64) -> Vec<Load> {
     let of =
         |name, kind, data: u64, servers| Load::new(name, kind, data * memory_mib / 10, servers);
@@ -56,7 +56,7 @@ fn loads(memory_mib: u64) -> Vec<Load> {
     ]
 }
 
-/// Promise and truth of one load.
+/// Promised and measured values of one load.
 struct Outcome {
     name: &'static str,
     servers: usize,
@@ -81,7 +81,7 @@ fn measure(load: &Load, memory_mib: u64) -> Outcome {
     Outcome { name: load.name, servers: plan.servers, hits, bytes, items }
 }
 
-/// By how much of the promise the truth is off, where there is a promise.
+/// The relative difference between measurement and promise, if there is a promise.
 fn off([promised, found]: [Option<f64>; 2]) -> Option<f64> {
     Some(found? / promised? - 1.0)
 }

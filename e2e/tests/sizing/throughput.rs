@@ -1,15 +1,15 @@
-//! The gets a second that a tier can do under an SLA, beside what `plan size` makes of one server's
-//! measurement by `holdall bench search`.
+//! The gets per second of a tier under an SLA, compared with `plan size`'s estimate from one
+//! server's measurement by `holdall bench search`.
 //!
-//! A machine of few cores does not run several servers as several hosts do. So each server, the one
-//! that is measured and those of the tier, has the same share of one processor, by a control group,
-//! and the generator has another processor. The kernel grants a share in slices of 10 ms, so the
-//! SLA is a multiple of that. It bounds the median, which the other work of a busy machine does not
-//! reach. Loops are closed: what is done just below the bound is hardly more than what is done well
-//! below it, so a wrong verdict costs little. A processor's speed changes with its sleep and with a
-//! machine's neighbours: the servers' is kept awake, and one server and the tier take short turns.
+//! A machine of few cores does not run several servers as several hosts do. So each server, the
+//! measured one and those of the tier, has the same share of one processor, by a control group, and
+//! the generator has another processor. The kernel grants a share in slices of 10 ms, so the SLA is
+//! a multiple of that. It bounds the median, which the other work of a busy machine does not
+//! affect. Loops are closed: throughput just below the bound is hardly higher than well below it,
+//! so a wrong verdict costs little. A processor's speed changes with its sleep and with a machine's
+//! neighbours: the servers' is kept awake, and one server and the tier take short turns.
 //!
-//! The bench parts keys evenly among servers, whatever their popularity.
+//! The bench divides keys evenly among servers, whatever their popularity.
 //!
 //! `SIZING_THROUGHPUT` names loads with commas, or `all`: without it no time is compared.
 
@@ -28,23 +28,23 @@ use testkit::{Kind, Launch, Router, Server};
 
 use crate::load::{number, size, whole};
 
-/// The percentage of a processor that each server has.
+/// Each server's percentage of a processor.
 const PERCENT: u32 = 10;
 
-/// The greatest distance of gets a second, as a share.
+/// Maximum difference of gets per second, as a share.
 const GETS_OFF_MAX: f64 = 0.1;
 
-/// Keys, all of which fit into each server.
+/// The number of keys, all of which fit into each server.
 const KEYS: u32 = 20_000;
 
-/// Turns of one server and of the tier. What is compared is the median of the rounds.
+/// Turns of one server and of the tier. The medians of the rounds are compared.
 const ROUNDS: usize = 9;
 
-/// The load that is planned, in what one server can do: three servers, each used to four fifths at
-/// most, are enough.
+/// The planned load, as a multiple of one server's capacity: three servers suffice, each used to at
+/// most four fifths.
 const TIMES: f64 = 2.2;
 
-/// A load: popularity, values, and how many of a thousand requests store what was missed.
+/// A load: popularity, values, and the number of sets for misses in a thousand requests.
 struct Load {
     name: &'static str,
     keys: &'static str,
@@ -55,7 +55,7 @@ struct Load {
 /// Values of 300 bytes, web-like sizes, and those of Facebook's ETC pool.
 const VALUES: [&str; 3] = ["300", "30:25,90:25,300:20,1000:15,3000:10,7000:5", "etc"];
 
-/// Popularity and sizes of the loads beside; the sets are their misses, to two digits.
+/// Popularity and sizes of the other loads; the sets are their misses, to two digits.
 const LOADS: [Load; 10] = [
     Load { name: "zipf", keys: "zipf:0.99", values: VALUES[0], sets: 130 },
     Load { name: "zipf of twice the data", keys: "zipf:0.99", values: VALUES[0], sets: 160 },
@@ -69,7 +69,7 @@ const LOADS: [Load; 10] = [
     Load { name: "bursts", keys: "zipf:0.9", values: VALUES[0], sets: 210 },
 ];
 
-/// A server within its share of a processor. It ends before its group.
+/// A server within its share of a processor. It exits before its group is removed.
 struct Limited {
     server: Server,
     _quota: Quota,
@@ -87,7 +87,7 @@ impl Limited {
     }
 }
 
-/// Gets a second of one server, and of the tier that is planned by them.
+/// Gets per second of one server, and of the tier planned from them.
 #[derive(Clone, Copy)]
 struct Round {
     one: f64,
@@ -97,7 +97,7 @@ struct Round {
 }
 
 impl Round {
-    /// By how much of the promise the truth is off.
+    /// The relative difference between measurement and promise.
     fn off(&self) -> f64 {
         self.found / self.promised - 1.0
     }
@@ -140,15 +140,15 @@ impl Load {
     }
 }
 
-/// Runs at the lowest priority on the servers' processor. One that slept until a request came has
-/// lost speed, and a single server lets it sleep more than a tier does.
+/// Runs at the lowest priority on the servers' processor. A processor that sleeps between requests
+/// loses speed, and a single server lets it sleep more than a tier does.
 fn keep_awake() -> ChildGuard {
     let mut command = Command::new("taskset");
     command.args(["-c", "1", "chrt", "--idle", "0", "sh", "-c", "while :; do :; done"]);
     ChildGuard::from(command.spawn().unwrap())
 }
 
-/// Runs `holdall bench` on these servers, keeping its result.
+/// Runs `holdall bench` on these servers, and keeps its result.
 fn bench(folder: &Path, what: &str, servers: &[SocketAddr], words: &[String]) -> Value {
     let file = folder.join(format!("{what}.json"));
     let mut command = Command::new(holdall_path());
@@ -163,12 +163,12 @@ fn bench(folder: &Path, what: &str, servers: &[SocketAddr], words: &[String]) ->
     serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
 }
 
-/// Gets a second that a search found, of requests of which this part are gets.
+/// The gets per second of a search's result, where `part` of the requests are gets.
 fn gets(found: &Value, part: f64) -> f64 {
     number(found, "/found/throughput/0") * part
 }
 
-/// What `plan size` says of `times` what the server can do whose search is in `folder`.
+/// Plans for `TIMES` times the capacity `one` of the server whose search is in `folder`.
 fn plan(folder: &Path, one: f64, hot_key_share: f64) -> Value {
     size(
         folder,
@@ -195,8 +195,8 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// What does not depend on the speed of anything: the gets of a measurement become servers, and the
-/// one with the hottest key has as large a part of the gets as was planned.
+/// Checks that do not depend on speed: the measured gets determine the number of servers, and the
+/// server with the hottest key gets the planned part of the gets.
 #[test]
 fn as_many_servers_as_one_ones_measurement_asks_for_share_the_gets() {
     let folder = Folder::new("sizing-shares");

@@ -11,21 +11,21 @@ use testkit::{Router, Server};
 
 use crate::load::Load;
 
-/// Resident memory that a server may have beside `-m` (docs/promises.md).
+/// Resident memory that a server may have in addition to `-m` (docs/promises.md).
 const RESIDENT_FACTOR: f64 = 1.03;
 const RESIDENT_EXTRA: f64 = 16.0 * 1024.0 * 1024.0;
 
-/// The order of eviction, unless `SIZING_EVICTION` says another: the server's default.
+/// The order of eviction, unless `SIZING_EVICTION` sets another: the server's default.
 const EVICTION: &str = "auto";
 
-/// Servers, and the proxy that parts the keys among them.
+/// Servers, and the proxy that distributes the keys among them.
 pub(crate) struct Tier {
     servers: Vec<(u64, Server)>,
     proxy: Router,
 }
 
 impl Tier {
-    /// A server for each `-m`.
+    /// Starts a server for each `-m`.
     pub(crate) fn start(memory_mib: &[u64]) -> Self {
         let eviction = env::var("SIZING_EVICTION").unwrap_or_else(|_| EVICTION.to_owned());
         let eviction = format!("eviction={eviction}");
@@ -38,7 +38,7 @@ impl Tier {
         Self { servers, proxy }
     }
 
-    /// Asks for what a load asks for, and stores what was missed; the hit ratio of its second half.
+    /// Replays a load, and stores its misses; returns the hit ratio of its second half.
     pub(crate) fn replay(&self, load: &Load) -> f64 {
         let progress = Progress::default();
         let point = replay(self.proxy.addr(), Protocol::Text, 0, &load.workload(), &progress);
@@ -46,7 +46,7 @@ impl Tier {
         point.counts.hits as f64 / point.counts.gets as f64
     }
 
-    /// A group of statistics of the first server, as it is sent.
+    /// A group of statistics of the first server, as sent.
     pub(crate) fn stats(&self, group: &str) -> String {
         let mut text = String::new();
         for (name, value) in self.servers[0].1.stats(group) {
@@ -55,12 +55,12 @@ impl Tier {
         text
     }
 
-    /// A number of `stats`, of all servers together.
+    /// The sum of a number in `stats` over all servers.
     pub(crate) fn sum(&self, name: &str) -> f64 {
         self.servers.iter().map(|(_, server)| server.stat(name) as f64).sum()
     }
 
-    /// Panics if a server has more memory than is promised, or evicted nothing: it has room left.
+    /// Panics if a server exceeds the promised memory, or evicted nothing and so has room left.
     pub(crate) fn assert_within_promised_memory(&self) {
         for (mib, server) in &self.servers {
             let most = RESIDENT_FACTOR * (mib << 20) as f64 + RESIDENT_EXTRA;

@@ -1,5 +1,5 @@
-//! A collector that is dead or silent stops nobody: requests are answered, spans that find no room
-//! are dropped and counted, and the programs end as usual.
+//! A dead or silent collector blocks nothing: requests get replies, spans without room are dropped
+//! and counted, and the programs exit as usual.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -9,7 +9,7 @@ use testkit::{Router, Server};
 
 use crate::{page, router, server};
 
-/// Requests of the load: more than wait for an exporter at the most.
+/// Requests of the load: more than the maximum that waits for an exporter.
 const REQUESTS: usize = 10_000;
 
 /// The value of a sample on the page.
@@ -19,7 +19,7 @@ fn sample(address: SocketAddr, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().unwrap()
 }
 
-/// All requests are traced, and all are answered. Returns the addresses of both pages.
+/// Traces all requests, and checks their replies. Returns the addresses of both pages.
 fn load(url: &str) -> (Server, Router, [SocketAddr; 2]) {
     let pages = [0; 2].map(|_| SocketAddr::from(([127, 0, 0, 1], free_port())));
     let [of_server, of_router] = pages.map(|address| address.to_string());
@@ -45,7 +45,7 @@ fn end(mut server: Server, router: Router) {
 
 #[test]
 fn a_silent_collector_costs_spans_alone() {
-    // Connections are made by the kernel, and nobody reads what they bring.
+    // The kernel accepts the connections, and no process reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let (server, router, pages) = load(&url);

@@ -1,4 +1,4 @@
-//! A real OpenTelemetry Collector, and what it received.
+//! A real OpenTelemetry Collector, and the data that it received.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +13,10 @@ use processes::{ChildGuard, wait_until_accepts};
 use serde_json::Value;
 use testkit::process::free_port;
 
-/// How long a test waits for what must come.
+/// Maximum time that a test waits for expected data.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running collector, which writes all that it receives to a file.
+/// A running collector, which writes all received data to a file.
 pub(crate) struct Collector {
     _child: ChildGuard,
     _folder: Folder,
@@ -25,12 +25,12 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Speaks HTTP.
+    /// Starts it with HTTP.
     pub(crate) fn start() -> Self {
         Self::with("")
     }
 
-    /// Speaks HTTPS with this certificate and key.
+    /// Starts it with HTTPS, with this certificate and key.
     pub(crate) fn encrypted(certificate: &str, key: &str) -> Self {
         Self::with(&format!("\n        tls: {{cert_file: \"{certificate}\", key_file: \"{key}\"}}"))
     }
@@ -68,7 +68,7 @@ impl Collector {
         self.port
     }
 
-    /// All whole lines of the file.
+    /// All complete lines of the file.
     fn received(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.received).unwrap_or_default();
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -89,7 +89,7 @@ impl Collector {
         spans
     }
 
-    /// The spans, once there are those that `is_whole` wants.
+    /// The spans, once `is_whole` accepts them.
     #[track_caller]
     pub(crate) fn until(&self, is_whole: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         let end = Instant::now() + PATIENCE;
@@ -118,7 +118,7 @@ impl Collector {
     }
 }
 
-/// A span, with what is looked at.
+/// The properties of a span that tests check.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) service: String,
@@ -126,7 +126,7 @@ pub(crate) struct Span {
     pub(crate) trace: String,
     pub(crate) id: String,
     pub(crate) parent: String,
-    /// 2 is that of a server, 3 that of a client.
+    /// 2 for a server, 3 for a client.
     pub(crate) kind: u64,
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: u64,
@@ -159,11 +159,11 @@ impl Span {
 #[derive(Debug)]
 pub(crate) struct Export {
     pub(crate) resource: BTreeMap<String, String>,
-    /// When its numbers were read, in nanoseconds since 1970.
+    /// The time when its numbers were read, in nanoseconds since 1970.
     pub(crate) at_ns: u64,
-    /// By name: the kind by Prometheus's word.
+    /// By name: the kind in Prometheus's terms.
     pub(crate) kinds: BTreeMap<String, &'static str>,
-    /// By name and labels, as Prometheus's text has them.
+    /// By name and labels, in the form of Prometheus's text.
     pub(crate) samples: BTreeMap<String, f64>,
 }
 
@@ -195,7 +195,7 @@ impl Export {
     }
 }
 
-/// Adds a point as Prometheus's text has it.
+/// Adds a point in the form of Prometheus's text.
 fn add(samples: &mut BTreeMap<String, f64>, name: &str, point: &Value) {
     let labels: Vec<String> = list(&point["attributes"])
         .map(|label| format!("{}=\"{}\"", label["key"].as_str().unwrap(), text(&label["value"])))
@@ -227,7 +227,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Zero is left out.
+/// Zero is omitted in the JSON.
 fn nanos(value: &Value) -> u64 {
     value.as_str().map_or(0, |text| text.parse().unwrap())
 }

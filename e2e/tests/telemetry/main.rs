@@ -11,13 +11,13 @@ use std::net::{SocketAddr, TcpStream};
 
 use testkit::{Kind, Launch, Router, Server};
 
-/// A server that exports there, often.
+/// A server that exports to `url` frequently.
 fn server(url: &str, args: &[&str]) -> Server {
     let launch = Launch::new(Kind::Holdall).args(&["--otlp", url]).args(args);
     OFTEN.iter().fold(launch, |launch, (name, value)| launch.env(name, value)).start()
 }
 
-/// A proxy that exports there, often, by this route over pools `A`, `B`, .. of one server each.
+/// A proxy that exports frequently, with this route over pools `A`, `B`, .. of one server each.
 fn router(url: &str, servers: &[SocketAddr], route: &str, args: &[&str]) -> Router {
     let variables = OFTEN.map(|(name, value)| format!("{name}={value}"));
     let program: Vec<&str> = ["env"].into_iter().chain(variables.iter().map(|s| &**s)).collect();
@@ -25,7 +25,7 @@ fn router(url: &str, servers: &[SocketAddr], route: &str, args: &[&str]) -> Rout
     Router::under(&program, &testkit::router::config(servers, route), &args)
 }
 
-/// Variables by which exports follow each other quickly.
+/// Variables for frequent exports.
 const OFTEN: [(&str, &str); 2] =
     [("OTEL_METRIC_EXPORT_INTERVAL", "100"), ("OTEL_BSP_SCHEDULE_DELAY", "100")];
 

@@ -38,8 +38,8 @@ fn read(page: &str) -> (BTreeMap<String, String>, BTreeMap<String, f64>) {
     (kinds, samples)
 }
 
-/// An export between two looks at the page has every sample that both looks have, with its value
-/// where both agree. A gauge may change and come back between two looks: it agrees in the end.
+/// An export between two reads of the page has every sample of both reads, and the same value if
+/// both agree. A gauge may change and return between two reads: it agrees in the end.
 #[track_caller]
 fn assert_alike(collector: &Collector, service: &str, address: SocketAddr) -> Export {
     let end = Instant::now() + PATIENCE;
@@ -72,7 +72,7 @@ fn compare(export: &Export, before: &Page, after: &Page) -> Vec<String> {
         let Some(exported) = export.samples.get(name) else { panic!("{name} is missing") };
         // The page is read over a connection, and the export is not.
         if value == later && name != "process_open_fds" {
-            // The page has six digits of a sum.
+            // The page prints six digits of a sum.
             if (exported - value).abs() > 1e-6 {
                 let off = format!("{name}: {exported}, and {value} on the page");
                 let family = name.split_once('{').map_or(name.as_str(), |(family, _)| family);
@@ -134,7 +134,7 @@ fn an_invalidator_exports_its_page() {
     command
         .args(["invalidate", "run", "--config", &config])
         .env("OTEL_METRIC_EXPORT_INTERVAL", "100");
-    // Its stdin stays open, and so it goes on.
+    // Its stdin stays open, so it keeps running.
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = ChildGuard::from(command.spawn().unwrap());
     wait_until_accepts(&[status], Some(&mut child), PATIENCE).unwrap();
@@ -142,8 +142,8 @@ fn an_invalidator_exports_its_page() {
     assert!(export.kinds.keys().any(|name| name.starts_with("holdall_invalidate_")));
 }
 
-/// With OpenTelemetry's variables alone: names, headers of no meaning, an encrypted collector whose
-/// issuer they name; and a confined server, which may call little of the system.
+/// Only OpenTelemetry's variables: names, arbitrary headers, an encrypted collector with its
+/// issuer; and a confined server, which may use few system calls.
 #[test]
 fn variables_name_an_encrypted_collector_also_to_a_confined_server() {
     let certificates = Certificates::new();
@@ -168,7 +168,7 @@ fn variables_name_an_encrypted_collector_also_to_a_confined_server() {
     assert_eq!(resource["deployment.environment.name"], "test");
 }
 
-/// The certificate of the collector is not trusted: nothing is sent, and the log says why.
+/// The certificate of the collector is not trusted: nothing is sent, and the log has the reason.
 #[test]
 fn a_collector_of_an_unknown_issuer_gets_nothing() {
     let certificates = Certificates::new();

@@ -1,4 +1,4 @@
-//! Spans: one trace from a client through two proxies to a server, and who gets a context.
+//! Spans: one trace from a client through two proxies to a server, and the receivers of a context.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 const CALLER: &str = "b7ad6b7169203331";
 
-/// A server that keeps what it is asked in its log.
+/// A server that logs its requests.
 fn verbose(kind: Kind) -> Server {
     Launch::new(kind).args(&["-vv"]).start()
 }
@@ -20,7 +20,7 @@ fn children<'s>(spans: &'s [Span], parent: &str) -> Vec<&'s Span> {
     spans.iter().filter(|span| span.parent == parent).collect()
 }
 
-/// The one span below `parent`.
+/// The only span below `parent`.
 #[track_caller]
 fn child<'s>(spans: &'s [Span], parent: &str) -> &'s Span {
     let found = children(spans, parent);
@@ -83,7 +83,7 @@ fn a_proxy_traces_by_its_rate_and_every_server_that_it_asks() {
     for _ in 0..3 {
         wire.expect(b"set k 0 0 1\r\nx\r\n", b"STORED\r\n");
     }
-    // What its client does not want is not traced.
+    // A request with an unsampled context is not traced.
     let unwanted = format!("mn traceparent 00-{TRACE}-{CALLER}-00\r\nget k\r\n");
     wire.expect(unwanted.as_bytes(), b"MN\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
     wire.expect(b"get k\r\n", b"VALUE k 0 1\r\nx\r\nEND\r\n");
@@ -104,8 +104,8 @@ fn a_proxy_traces_by_its_rate_and_every_server_that_it_asks() {
     }
 }
 
-/// Every command over each kind of server that collects no spans: nobody gets a context, and every
-/// reply is as without tracing.
+/// Every command to each kind of server that collects no spans: no server gets a context, and every
+/// reply is the same as without tracing.
 #[test]
 fn servers_that_collect_no_spans_never_get_a_context() {
     let collector = Collector::start();
@@ -134,7 +134,7 @@ fn servers_that_collect_no_spans_never_get_a_context() {
         let log = server.log();
         assert!(log.contains("get absent"), "{log}");
         assert!(!log.contains("mn traceparent"), "{log}");
-        // Those of the proxy are there all the same: 21 requests, each with one to the server.
+        // The proxy's spans still exist: 21 requests, each with one to the server.
         let spans = collector.until(|spans| spans.len() >= before + 42);
         assert!(spans.iter().all(|span| span.service == "holdall-route"), "{spans:#?}");
         assert_eq!(spans.len(), before + 42);

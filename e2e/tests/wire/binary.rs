@@ -1,11 +1,11 @@
-//! Binary requests, as clients send them and as no client should.
+//! Valid and invalid binary requests.
 
 use super::closes;
 use e2e::generate::binary::{Packet, header};
 use testkit::wire::show;
 use testkit::{Kind, Server, Wire};
 
-/// A reply's header fields that matter, and its body's parts.
+/// The checked header fields of a reply, and the parts of its body.
 #[derive(Debug, PartialEq, Eq)]
 struct Reply {
     opcode: u8,

@@ -1,11 +1,11 @@
-//! Leases, stale values, the hold-off of deletes, and prefixes: what memcached does not have.
+//! Leases, stale values, the hold-off of deletes, and prefixes: features that memcached lacks.
 
 use std::time::{Duration, Instant};
 
 use super::{Row, check, row};
 use testkit::{Server, Wire};
 
-/// The first reader is to fill the key, whoever comes after waits.
+/// The first reader must fill the key, and later ones wait.
 const LEASES: &[Row] = &[
     row(
         "lease-get <k>\r\nlease-get <k>\r\nget <k>\r\n",
@@ -16,7 +16,7 @@ const LEASES: &[Row] = &[
         "set <k> 7 0 2\r\nhi\r\nlease-get <k> <k>x <k>\r\n",
         "STORED\r\nVALUE <k> 7 2\r\nhi\r\nLVALUE <k>x <n> 0 0\r\n\r\nVALUE <k> 7 2\r\nhi\r\nEND\r\n",
     ),
-    // Forged, and the token that means "wait".
+    // Forged tokens, and the token that means "wait".
     row(
         "lease-get <k>\r\nlease-set <k> 12345 0 0 1\r\nx\r\nlease-set <k> 1 0 0 1\r\nx\r\n\
          lease-set <k> 0 0 0 1\r\nx\r\nlease-set <k> 18446744073709551615 0 0 1\r\nx\r\nget <k>\r\n",
@@ -49,14 +49,14 @@ const STALE: &[Row] = &[
         "HD\r\nHD\r\nEN\r\nVA 2 f7 X\r\nhi\r\nVA 2 X W G<n>\r\nhi\r\nVA 2 Z X\r\nhi\r\n",
     ),
     row("mg <k> A v\r\nmg <k> A q\r\n", "EN\r\n"),
-    // To every other command the key is gone.
+    // For every other command the key is gone.
     row(
         "set <k> 0 0 1\r\n5\r\ndelete <k>\r\nincr <k> 1\r\nappend <k> 0 0 1\r\nx\r\nreplace <k> 0 0 1\r\nx\r\n\
          touch <k> 0\r\ndelete <k>\r\nmg <k> A v\r\nadd <k> 0 0 1\r\n6\r\nmg <k> A v\r\n",
         "STORED\r\nDELETED\r\nNOT_FOUND\r\nNOT_STORED\r\nNOT_STORED\r\nNOT_FOUND\r\nNOT_FOUND\r\n\
          VA 1 X\r\n5\r\nSTORED\r\nVA 1\r\n6\r\n",
     ),
-    // A fill wipes it; what was flushed is not stale but gone.
+    // A fill removes the stale value; a flushed value is gone, not stale.
     row(
         "set <k> 0 0 1\r\n5\r\ndelete <k>\r\nset <k> 0 -1 1\r\n6\r\nmg <k> A v\r\n",
         "STORED\r\nDELETED\r\nSTORED\r\nEN\r\n",
@@ -67,7 +67,7 @@ const STALE: &[Row] = &[
     ),
 ];
 
-/// The number of `delete k N` is a hold-off where the operator says so.
+/// The number in `delete k N` is a hold-off if the operator enables it.
 const HOLD_OFF: &[Row] = &[
     row(
         "delete <k> 100\r\nadd <k> 0 0 1\r\nx\r\nms <k> 1 ME\r\nx\r\nset <k> 0 0 1\r\ny\r\nget <k>\r\n",
@@ -88,7 +88,7 @@ const HOLD_OFF: &[Row] = &[
     ),
 ];
 
-/// Elsewhere it is ignored, as memcached ignores it, and the meta flag alone is one.
+/// Otherwise the number is ignored, as in memcached, and only the meta flag sets a hold-off.
 const NO_HOLD_OFF: &[Row] = &[
     row(
         "set <k> 0 0 1\r\nx\r\ndelete <k> 100\r\nadd <k> 0 0 1\r\nx\r\ndelete <k> 4294967295 noreply\r\nget <k>\r\n",
@@ -160,7 +160,7 @@ fn a_prefix_is_not_flushed_where_flush_all_is_forbidden() {
     );
 }
 
-/// The token that a lease-get of a key that is not there is answered with.
+/// The token in the reply to a lease-get of an absent key.
 fn token(wire: &mut Wire, key: &str) -> u64 {
     wire.send(format!("lease-get {key}\r\n").as_bytes());
     let line = wire.line();
@@ -176,7 +176,7 @@ fn lease_set(wire: &mut Wire, key: &str, token: u64) -> String {
     wire.line()
 }
 
-/// Whatever happens to the key between get and set, the value that was read before is refused.
+/// Whatever happens to the key between get and set, the value read before is refused.
 #[test]
 fn a_token_is_good_once_and_for_the_state_it_was_given_for() {
     let server = Server::under_test(&["-o", "lease_interval=0"]);
@@ -207,7 +207,7 @@ fn a_token_is_good_once_and_for_the_state_it_was_given_for() {
         wire.expect(commands.replace("<k>", &key).as_bytes(), answers.as_bytes());
         assert_eq!(lease_set(&mut wire, &key, given), "NOT_STORED", "{commands}");
     }
-    // What does not change the key's state does not.
+    // Commands that do not change the key's state leave the token valid.
     let given = token(&mut wire, "idle");
     wire.expect(
         b"get idle\r\ntouch idle 0\r\nincr idle 1\r\n",
@@ -217,7 +217,7 @@ fn a_token_is_good_once_and_for_the_state_it_was_given_for() {
     assert_eq!(lease_set(&mut wire, "idle", given), "STORED");
 }
 
-/// Whoever cannot fill the key gives its token back, void or not, and the next reader gets one.
+/// A reader that cannot fill the key releases its token, void or not, and the next reader gets one.
 #[test]
 fn a_token_is_given_back() {
     let server = Server::under_test(&["-o", "lease_interval=3600"]);
@@ -232,14 +232,14 @@ fn a_token_is_given_back() {
         assert_eq!(token(&mut wire, "k"), 1, "{forged}");
     }
     wire.expect(format!("lease-set k {first} 0 -1 0\r\n\r\n").as_bytes(), b"NOT_STORED\r\n");
-    // What was given back is worth nothing, and neither lost nor wiped is the stale value.
+    // A released token is void, and the stale value is neither lost nor removed.
     assert_eq!(lease_set(&mut wire, "k", first), "NOT_STORED");
     wire.expect(b"mg k v A\r\n", b"VA 5 X\r\nstale\r\n");
     let second = token(&mut wire, "k");
     assert!(second > 1 && second != first);
     wire.expect(format!("lease-set k {first} 0 -1 0\r\n\r\n").as_bytes(), b"NOT_STORED\r\n");
     assert_eq!(token(&mut wire, "k"), 1, "another's is not given back");
-    // A void one, by meta, whatever the block.
+    // Releasing a void token, by meta, with any block.
     wire.expect(b"delete k\r\n", b"NOT_FOUND\r\n");
     assert_eq!(lease_set(&mut wire, "k", second), "NOT_STORED");
     wire.expect(format!("ms k 4 G{second} T-1 k\r\nblah\r\n").as_bytes(), b"NS kk\r\n");
@@ -248,7 +248,7 @@ fn a_token_is_given_back() {
     wire.expect(format!("lease-set k {third} 0 -1 0 noreply\r\n\r\n").as_bytes(), b"");
     let fourth = token(&mut wire, "k");
     assert_eq!(lease_set(&mut wire, "k", fourth), "STORED");
-    // The key is there: nothing to give back, and nothing is removed.
+    // The key exists: there is nothing to release, and nothing is removed.
     wire.expect(format!("lease-set k {fourth} 0 -1 0\r\n\r\n").as_bytes(), b"NOT_STORED\r\n");
     wire.expect(b"get k\r\n", b"VALUE k 0 1\r\nv\r\nEND\r\n");
     assert_eq!(server.stat("lease_released"), 3);
@@ -262,7 +262,7 @@ fn a_token_is_worth_nothing_after_a_restart() {
     assert_eq!(lease_set(&mut next.connect(), "k", given), "NOT_STORED");
 }
 
-/// Two seconds between tokens, three at the most, though the key is deleted all the time and nobody
+/// Tokens are two to three seconds apart, although the key is constantly deleted and no client
 /// fills it.
 #[test]
 fn deletes_do_not_set_the_clock_of_a_key_back() {
@@ -282,7 +282,7 @@ fn deletes_do_not_set_the_clock_of_a_key_back() {
     }
 }
 
-/// Refused for the whole second and accepted in the next but one: the grain is a second.
+/// Refused for the whole time and accepted within two seconds after: the resolution is a second.
 #[test]
 fn an_add_is_refused_for_as_long_as_the_delete_said() {
     let server = Server::under_test(&[]);
@@ -302,8 +302,8 @@ fn an_add_is_refused_for_as_long_as_the_delete_said() {
     assert!(server.stat("holdoff_refused") > 0 && server.stat("holdoffs") == 1);
 }
 
-/// Who misses during a hold-off reads the database at once, and one of all readers; what it has
-/// read is no copy, so it is stored.
+/// During a hold-off, one of the readers that miss reads the database at once; its value is no
+/// copy, so it is stored.
 #[test]
 fn a_hold_off_makes_nobody_wait() {
     let server = Server::under_test(&[]);
@@ -317,8 +317,8 @@ fn a_hold_off_makes_nobody_wait() {
     assert_eq!(lease_set(&mut wire, "before", before), "NOT_STORED");
 }
 
-/// More hold-offs than there are places for: those who send too many are told, and other keys are
-/// added as ever.
+/// More hold-offs than the table holds: excess ones get an error, and other keys are added as
+/// usual.
 #[test]
 fn a_flood_of_hold_offs_holds_no_other_key() {
     let server = Server::under_test(&["-m", "64"]);
@@ -343,8 +343,7 @@ fn a_flood_of_hold_offs_holds_no_other_key() {
     assert!(token(&mut wire, "cold") > 1, "a token has a place");
 }
 
-/// Many more keys than the table may have places for: a bound on its memory, and what is pushed out
-/// is safe.
+/// Many more keys than the table may hold: its memory is bounded, and evicting keys is safe.
 #[test]
 fn a_flood_of_misses_takes_a_small_part_of_the_memory() {
     let server = Server::under_test(&["-m", "64"]);
@@ -371,8 +370,8 @@ fn a_flood_of_misses_takes_a_small_part_of_the_memory() {
     assert!((1..=(64 << 20) / 28).contains(&bytes), "{bytes} bytes");
     let lost = server.stat("lease_keys_lost");
     assert!(lost > 50_000, "{lost}");
-    // Whoever has a token that was pushed out may not store. One that is older than the interval is
-    // not counted as lost, and the hold-off is.
+    // The holder of an evicted token may not store. An evicted token older than the interval does
+    // not count as lost, and the hold-off does.
     let refused =
         tokens.iter().filter(|(key, token)| match lease_set(&mut wire, key, *token).as_str() {
             "STORED" => false,

@@ -1,7 +1,7 @@
-//! Exact replies, bytes to bytes, for each way of cutting the request in two.
+//! Exact replies, byte for byte, for each way of cutting the request in two.
 //!
 //! The tables follow memcached 1.6.45, the program to be replaced. Where Debian's 1.6.18 words a
-//! reply in another way, the row holds that too, so that the tables themselves can be checked:
+//! reply differently, the row also has that reply, so that the tables themselves can be checked:
 //! `E2E_SERVER=memcached cargo test -p e2e --test wire`.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
@@ -22,7 +22,7 @@ use testkit::{Kind, Server};
 struct Row {
     sent: &'static str,
     want: &'static str,
-    /// What 1.6.18 says, when that is something else.
+    /// The reply of 1.6.18, if it differs.
     old: Option<&'static str>,
 }
 
@@ -34,8 +34,8 @@ const fn changed(sent: &'static str, want: &'static str, old: &'static str) -> R
     Row { sent, want, old: Some(old) }
 }
 
-/// Checks every row, cut at every place. Appended to the reply is that of a fence, so a byte too
-/// many is seen at once.
+/// Checks every row, cut at every place. A fence follows each request, so a surplus byte is seen at
+/// once.
 fn check(server: &Server, rows: &[Row]) {
     let mut failures = Vec::new();
     for row in rows {
@@ -71,7 +71,7 @@ fn run(server: &Server, sent: &str, want: &str, cut: usize) -> Option<String> {
     ))
 }
 
-/// True when `text` is `pattern`, whose `<n>` stand for numbers.
+/// True when `text` matches `pattern`, whose `<n>` stand for numbers.
 fn matches(text: &str, pattern: &str) -> bool {
     let mut rest = text;
     let mut parts = pattern.split("<n>");

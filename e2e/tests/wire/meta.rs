@@ -91,7 +91,7 @@ const DELETE_AND_ARITHMETIC: &[Row] = &[
     row("me <k>\r\n", "EN\r\n"),
 ];
 
-/// 1.6.45 answers otherwise than 1.6.18 and holdall do; see docs/protocol.md.
+/// 1.6.45 replies differently from 1.6.18 and holdall; see docs/protocol.md.
 const REFUSED_STORES: &[Row] = &[
     row(
         "set <k> 0 0 1\r\nx\r\nms <k> 3 ME s\r\nabc\r\nms <k> 3 C18446744073709551615 s\r\nabc\r\n",
@@ -127,7 +127,7 @@ fn meta_delete_and_arithmetic() {
     check(&Server::under_test(&[]), DELETE_AND_ARITHMETIC);
 }
 
-/// memcached forgets it where a reply to an earlier request has not left yet.
+/// memcached forgets it if a reply to an earlier request has not been sent yet.
 #[test]
 fn what_is_stale_or_won_stays_so_when_it_is_changed() {
     let server = Server::holdall(&[]);
@@ -157,7 +157,7 @@ fn keys_in_base64() {
     check(&Server::under_test(&[]), BASE64);
 }
 
-/// `E` gives the new cas unique; 1.6.18 does not know it.
+/// `E` sets the new cas unique; 1.6.18 does not know it.
 #[test]
 fn a_cas_unique_may_be_chosen() {
     let server = Server::under_test(&[]);

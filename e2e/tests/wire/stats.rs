@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use testkit::Server;
 
-/// What prometheus/memcached_exporter reads from `stats`, and so do most dashboards.
+/// The names that prometheus/memcached_exporter and most dashboards read from `stats`.
 const READ_BY_MONITORS: &str = "pid uptime time version pointer_size rusage_user rusage_system max_connections \
     curr_connections total_connections rejected_connections connection_structures cmd_get cmd_set cmd_flush \
     cmd_touch cmd_meta get_hits get_misses get_expired get_flushed delete_misses delete_hits incr_misses \

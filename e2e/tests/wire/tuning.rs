@@ -1,4 +1,4 @@
-//! The engine's switches: `lru`, and what they do.
+//! The engine's tuning commands, such as `lru`, and their effects.
 
 use super::{Row, check, row};
 use testkit::Server;
@@ -45,7 +45,7 @@ fn lru_crawler_is_answered_as_by_memcached() {
     check(&Server::under_test(&[]), CRAWLER);
 }
 
-/// Whether a setting or statistic becomes this within ten seconds.
+/// Returns true if a setting or statistic gets this value within ten seconds.
 fn becomes(server: &Server, name: &str, want: u64) -> bool {
     let by = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while server.stat(name) != want && std::time::Instant::now() < by {
@@ -79,7 +79,7 @@ fn a_crawl_frees_what_has_expired() {
     assert_eq!(server.stat("reclaimed"), 2000);
 }
 
-/// A crawl that pauses for a second after each thousand items is under way for long: another is
+/// A crawl that pauses for a second after each thousand items runs for long: a second one is
 /// refused, and `disable` ends it.
 #[test]
 fn a_crawl_pauses_as_told_and_ends_when_told() {
@@ -133,8 +133,8 @@ fn temp_ttl_sets_the_threshold_of_transient_items() {
     assert_eq!(setting("temp_lru").as_deref(), Some("no"));
 }
 
-/// By the server's own clock: from the second after its deadline on, no item is there, nor its
-/// memory.
+/// By the server's own clock: an item and its memory are gone from the second after its deadline
+/// on.
 #[test]
 fn transient_items_are_gone_within_a_second_of_expiring() {
     let server = Server::under_test(&["-o", "transient_ttl=10"]);
