@@ -1,4 +1,4 @@
-// Chromium for one check: the browser is CHROMIUM, or /usr/bin/chromium, with a folder of its own that goes with it.
+// Chromium for one check: the browser is CHROMIUM, or /usr/bin/chromium, with its own folder, which is removed with it.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

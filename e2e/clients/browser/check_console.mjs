@@ -1,10 +1,10 @@
-// Opens `holdall console` in Chromium: every view at three widths, light and dark, must be drawn, say nothing on the console, be no wider
-// than the window, and have no serious finding of axe. Then keys, hostile keys, and some thousand updates without growth. Measurements
-// are printed and never judged.
+// Opens `holdall console` in Chromium: every view at three widths, light and dark, must be drawn, log nothing to the console, be no wider
+// than the window, and have no serious finding of axe. It then tests keyboard use, hostile keys, and some thousand updates without
+// growth. Measurements are printed and never judged.
 //
 // Usage: node check_console.mjs URL --hostile KEY --proxy ADDRESS [--minutes N] [--shots FOLDER], or URL --login USER:PASSWORD --flush PREFIX, or URL --login
 // USER:PASSWORD --drain SERVER --add POOL, or URL --beside MEMBERS, or URL --invalidator here|away, or URL --measure MEMBERS; the browser is CHROMIUM, or
-// /usr/bin/chromium. CONSOLE_ROUNDS is the number of loads that are measured.
+// /usr/bin/chromium. CONSOLE_ROUNDS is the number of measured loads.
 
 import { strict as assert } from "node:assert";
 import { createRequire } from "node:module";
@@ -17,7 +17,7 @@ const word = (name) => (words.includes(name) ? words[words.indexOf(name) + 1] : 
 const [shots, hostile, login, minutes] = [word("--shots"), word("--hostile"), word("--login"), Number(word("--minutes") ?? 0)];
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** Each view, and what is there when it is drawn. */
+/** Each view, and an element that exists once it is drawn. */
 const VIEWS = [
   ["map", "#regions .tile[data-health=good]"],
   ["charts", "#figures figure canvas"],
@@ -66,7 +66,7 @@ try {
 }
 console.log(`${checks} checks passed`);
 
-/** The page of a process about itself: its members are there, and every view is drawn. */
+/** The page of a process about itself: all members appear, and every view is drawn. */
 async function beside(members) {
   for (const width of [360, 1400]) {
     const { page, said } = await open(width, "light");
@@ -83,7 +83,7 @@ async function beside(members) {
   }
 }
 
-/** The view of invalidation says of the cluster `east` how its invalidator is. */
+/** The invalidation view shows the state of the invalidator of the cluster `east`. */
 async function invalidator(isAway) {
   const { page, said } = await open(1400, "light");
   await show(page, "invalidation");
@@ -94,7 +94,7 @@ async function invalidator(isAway) {
   await page.close();
 }
 
-/** A page that has had a tick, and what it says on the console. */
+/** A page after its first tick, and its console messages. */
 async function open(width, colorScheme) {
   const page = await browser.newPage();
   const said = [];
@@ -145,7 +145,7 @@ async function show(page, view) {
   await page.waitForFunction((id) => !document.getElementById(id).hidden, view);
 }
 
-/** Everything by the keyboard. */
+/** All functions work by keyboard. */
 async function press() {
   const { page, said } = await open(1400, "light");
   for (const [place, [view]] of VIEWS.entries()) {
@@ -165,7 +165,7 @@ async function press() {
   await page.waitForFunction(() => document.activeElement.id === "key");
   await page.keyboard.type("1t?");
   check((await page.inputValue("#key")) === "1t?", "keys that are typed are taken for others");
-  // From the top, Tab reaches every view, and what has the focus is outlined.
+  // From the top, Tab reaches every view, and the focused element is outlined.
   await page.goto(`${url}#map`);
   await page.reload();
   await page.waitForSelector("#regions .tile");
@@ -180,7 +180,7 @@ async function press() {
     if (focus.hash) reached.add(focus.hash);
   }
   for (const [view] of VIEWS) check(reached.has(`#${view}`), `Tab does not reach ${view}`);
-  // The setting against single keys.
+  // The setting that disables single keys.
   await page.click("#help-open");
   await page.uncheck("#shortcuts");
   await page.keyboard.press("Escape");
@@ -190,7 +190,7 @@ async function press() {
   await page.close();
 }
 
-/** A key is text wherever it is shown. */
+/** A key is shown as text everywhere. */
 async function findHostile() {
   const { page, said } = await open(1400, "light");
   await show(page, "keys");
@@ -227,7 +227,7 @@ async function findHostile() {
   await page.close();
 }
 
-/** A question that fails is not shown as an answer without findings. */
+/** A failed request is not shown as a result without findings. */
 async function findUnanswered() {
   const { page } = await open(1400, "light");
   for (const [view, question] of [["advice", "advice"], ["host", "doctor"]]) {
@@ -246,7 +246,7 @@ async function findUnanswered() {
   await page.close();
 }
 
-/** The charts of a proxy draw the quantiles of its servers' answers over time; a table has them by pool and by server. */
+/** The charts of a proxy show the latency quantiles of its servers' replies over time; a table has them by pool and by server. */
 async function lookAtProxy(address) {
   const { page, said } = await open(1400, "light");
   await page.evaluate((address) => {
@@ -255,7 +255,7 @@ async function lookAtProxy(address) {
   const figure = page.locator("#figures figure", { hasText: "Time of a server's answer" });
   await figure.locator("canvas").waitFor();
   await figure.locator("summary").click();
-  // Three moments at the least, each with three times.
+  // At least three samples, each with three times.
   await page.waitForFunction(() => {
     const rows = [...document.querySelectorAll("#figures figure details[open] tbody tr")];
     const cells = (row) => [...row.cells].slice(1).map(({ textContent }) => textContent);
@@ -274,7 +274,7 @@ async function lookAtProxy(address) {
   await page.close();
 }
 
-/** Bytes of the page's heap and its nodes, after what is not used was freed. */
+/** Bytes of the page's heap, and its nodes, after garbage collection. */
 async function size(page, session) {
   await session.send("HeapProfiler.collectGarbage");
   await session.send("HeapProfiler.collectGarbage");
@@ -283,7 +283,7 @@ async function size(page, session) {
   return { bytes: usedSize, nodes, listeners: jsEventListeners };
 }
 
-/** Some hundred ticks in every view: nodes and heap stay. */
+/** Some hundred ticks in every view: nodes and heap do not grow. */
 async function grow() {
   const { page } = await open(1400, "light");
   const session = await browser.newCDPSession(page);
@@ -306,7 +306,7 @@ async function grow() {
       await ticks(count);
     }
   };
-  // The charts' quarter of an hour is full then.
+  // After these, the charts' quarter of an hour is full.
   await round(130);
   await round(10);
   const before = await size(page, session);
@@ -319,7 +319,7 @@ async function grow() {
   await page.close();
 }
 
-/** The page left open. */
+/** The page stays open for some minutes without growth. */
 async function stay() {
   const { page, said } = await open(1400, "light");
   const session = await browser.newCDPSession(page);
@@ -340,13 +340,13 @@ async function stay() {
   await page.close();
 }
 
-/** What the page was sent with. */
+/** The state embedded in the page. */
 async function stateFor(headers) {
   const text = await (await fetch(url, { headers })).text();
   return JSON.parse(/<script type="application\/json" id="state">([^<]*)</.exec(text)[1]);
 }
 
-/** The map is drawn with every member by the page alone, whatever becomes of further questions. */
+/** The page draws the map with every member without help, even if all further requests fail. */
 async function drawAlone(members) {
   const page = await browser.newPage();
   await page.route(/\/(events|api\/)/, (route) => route.abort());
@@ -356,7 +356,7 @@ async function drawAlone(members) {
   await page.close();
 }
 
-/** Milliseconds from the begin of the navigation until `selector` has been drawn, and the page's own marks. */
+/** Milliseconds from the start of the navigation until `selector` is drawn, and the page's own marks. */
 async function load(address, selector) {
   const page = await browser.newPage();
   await page.addInitScript((selector) => {
@@ -378,7 +378,7 @@ async function load(address, selector) {
   return { page, marks };
 }
 
-/** The gaps in milliseconds between the frames of some seconds, sorted, and the ticks that came meanwhile. */
+/** The sorted gaps in milliseconds between the frames of some seconds, and the ticks in that time. */
 function framesOf(page, seconds) {
   return page.evaluate((seconds) => new Promise((done) => {
     const [gaps, begin, from] = [[], performance.now(), last.at_ms];
@@ -395,7 +395,7 @@ function framesOf(page, seconds) {
   }), seconds);
 }
 
-/** The time to the first view and the frames of the map; printed, never judged. A bare answer of the console, loaded in turns, says what any page takes here. */
+/** The time to the first view and the frames of the map; printed, never judged. An empty page of the console, loaded in turns, is the baseline. */
 async function measure() {
   const [rounds, seconds] = [Number(process.env.CONSOLE_ROUNDS ?? 3), 3];
   const [bare, whole] = [[], []];
@@ -425,7 +425,7 @@ async function measure() {
   console.log(`  the page has ${whole[0].decodedBodySize} bytes`);
 }
 
-/** A server is drained and added again by who has logged in, after the page has said what it will do. */
+/** A logged-in user drains a server and adds it again, after the page has announced the effect. */
 async function change(server, pool) {
   const basic = { authorization: `Basic ${Buffer.from(login).toString("base64")}` };
   const { token } = await stateFor(basic);
@@ -466,7 +466,7 @@ async function change(server, pool) {
       await page.click("#confirm button[value=yes]");
       await page.waitForFunction((server) => document.getElementById("servers-says").textContent === `${server} was added.`, server);
       assert.deepEqual(said, []);
-      // What cannot be done is said.
+      // An impossible action shows an error.
       await page.click("#add button");
       await page.waitForFunction(() => document.getElementById("servers-says").textContent.includes("has the server already"));
       await page.close();
@@ -490,7 +490,7 @@ async function inspect(page, name) {
   checks += 1;
 }
 
-/** A prefix is flushed by who has logged in, after the page has said what it will do. */
+/** A logged-in user flushes a prefix, after the page has announced the effect. */
 async function flush(prefix) {
   const without = await fetch(url);
   check(without.status === 401, `without a login: ${without.status}`);

@@ -1,7 +1,7 @@
-// Opens pages of `holdall bench report` and `compare` in Chromium, as a phone and as a desk see them, light and dark: every chart must be
-// drawn with letters of 12 px, none of its words may lie over its lines, its points must tell their values, nothing may be said on the
-// console, nothing may be wider than the window, and axe must find nothing serious. On a desk charts stand side by side. With a folder,
-// screenshots of the page's head and of every section are put there.
+// Opens pages of `holdall bench report` and `compare` in Chromium, at phone and desktop widths, light and dark: every chart must be drawn
+// with letters of 12 px, no word may cover its lines, its points must show their values, the console must stay empty, nothing may be
+// wider than the window, and axe must find nothing serious. At desktop width, charts are side by side. Given a folder, it saves
+// screenshots of the top of the page and of every section there.
 //
 // Usage: node check_report.mjs PAGE.. [--shots FOLDER]; the browser is CHROMIUM, or /usr/bin/chromium.
 
@@ -74,7 +74,7 @@ async function look(file, width, colorScheme) {
   if (shots !== null) {
     const stem = join(shots, `${basename(file, ".html")}-${width}-${colorScheme}`);
     await page.screenshot({ path: `${stem}.png` });
-    // Each section's head, and its first chart.
+    // The top of each section, and its first chart.
     for (const [part, selector] of [["", "section"], ["-chart", "section figure:first-of-type"]]) {
       for (const [index, element] of (await page.$$(selector)).entries()) {
         await element.evaluate((shown) => shown.scrollIntoView());

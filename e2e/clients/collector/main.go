@@ -1,5 +1,5 @@
-// An OpenTelemetry Collector with what the tests use: OTLP over HTTP in, a file of JSON out. It
-// keeps quiet about itself.
+// An OpenTelemetry Collector with the parts that the tests use: OTLP over HTTP in, a JSON file out.
+// It emits no telemetry about itself.
 package main
 
 import (

@@ -21,9 +21,9 @@ const (
 	loadLine = 50
 )
 
-// Requests until stdin ends, as of an application whose servers are restarted. gomemcache hands a
-// connection that was closed to its caller, and this caller asks once more. Any other error, a
-// reply that broke off, or a wrong one ends the program.
+// Sends requests until stdin ends, like an application whose servers are restarted. gomemcache
+// reports a closed connection to its caller, and this caller retries once. Any other error, a
+// partial or a wrong reply ends the program.
 func load(address string) {
 	var users sync.WaitGroup
 	var isOver atomic.Bool
@@ -70,7 +70,7 @@ func load(address string) {
 	fmt.Printf("gomemcache: %d requests, %d repeated\n", requests.Load(), repeated.Load())
 }
 
-// True if the connection was closed before any of the reply.
+// True if the connection was closed before any byte of the reply.
 func wasClosed(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

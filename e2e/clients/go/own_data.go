@@ -9,7 +9,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 )
 
-// Readers get their own data, whatever the server refuses.
+// Readers get only their own data, whatever the server refuses.
 func ownData(address string) {
 	c := memcache.New(address)
 	c.Timeout = 20 * time.Second

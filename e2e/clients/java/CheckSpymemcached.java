@@ -1,4 +1,4 @@
-// Every command of spymemcached, in text and in packets; its registry ships no tests.
+// Every command of spymemcached, text and binary; its registry ships no tests.
 import java.net.InetSocketAddress;
 import java.util.List;
 import java.util.Map;
@@ -11,7 +11,7 @@ import net.spy.memcached.ConnectionFactoryBuilder.Protocol;
 import net.spy.memcached.MemcachedClient;
 
 public final class CheckSpymemcached {
-    // There is a proxy in between: it has no items of its own to tell of.
+    // Between client and servers is a proxy, which has no items to list.
     private static final boolean ROUTED = System.getenv("E2E_ROUTED") != null;
     private static int checks = 0;
 

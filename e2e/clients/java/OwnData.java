@@ -1,5 +1,5 @@
-// Readers get their own data, whatever the server refuses: spymemcached, text and binary. A reader
-// asks until it has a value, since the library reconnects after some refusals.
+// Readers get only their own data, whatever the server refuses: spymemcached, text and binary. A
+// reader retries until it has a value, because the library reconnects after some refusals.
 import java.net.InetSocketAddress;
 import java.util.List;
 import java.util.Map;

@@ -1,4 +1,4 @@
-// What the Node client checks share: a comparison that shows both sides, and promises.
+// Helpers of the Node client checks: a comparison that shows both sides, and promises.
 'use strict'
 const assert = require('assert')
 

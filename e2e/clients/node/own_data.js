@@ -1,5 +1,5 @@
-// Readers get their own data, whatever the server refuses: the packages memcached and memjs. A
-// library may give a server up after a refusal, so a reader asks until it has a value.
+// Readers get only their own data, whatever the server refuses: the packages memcached and memjs.
+// A library may give up a server after a refusal, so a reader retries until it has a value.
 'use strict'
 const Memcached = require('memcached')
 const memjs = require('memjs')
@@ -9,7 +9,7 @@ const USERS = ['alice', 'bob', 'carol', 'dave']
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
-// A value as text; nothing for a miss or a refusal.
+// A value as text; undefined for a miss or a refusal.
 const text = (got) => {
   const isNothing = Array.isArray(got) && got.length === 0
   if (got === undefined || got === null || got.error || isNothing) return undefined
@@ -51,8 +51,8 @@ const check = async (kind, client) => {
 
 run('node', async () => {
   const settings = { timeout: 20000, retries: 0, poolSize: 1, maxValue: 4 << 20 }
-  // After a refusal this library calls the server dead for 30 seconds, and some of its calls never
-  // return. An application would start anew, and so does this reader.
+  // After a refusal this library marks the server dead for 30 seconds, and some of its calls never
+  // return. This reader creates a new client, as an application would.
   let plain
   const renew = () => {
     if (plain) plain.end()

@@ -1,6 +1,6 @@
 <?php
-// Readers get their own data, whatever the server refuses: PHP's memcached (libmemcached), which may
-// give a server up for seconds after a refusal. A reader asks until it has a value.
+// Readers get only their own data, whatever the server refuses: PHP's memcached (libmemcached),
+// which may give up a server for seconds after a refusal. A reader retries until it has a value.
 [$host, $port] = explode(':', $argv[1]);
 $users = ['alice', 'bob', 'carol', 'dave'];
 $checks = 0;

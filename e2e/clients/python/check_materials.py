@@ -1,6 +1,6 @@
 """Fails unless a bill of materials is strictly CycloneDX 1.5 and has every crate of stdin.
 
-Lines of stdin begin with name and version, as `cargo tree` prints them: `serde v1.0.228`.
+Lines of stdin start with name and version, as `cargo tree` prints them: `serde v1.0.228`.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""Limits of namespaces, of pymemcache and python-binary-memcached unchanged: refusals are errors of
-the call, and the connection stays in step behind them. The file gives quota: 1000 bytes, short: a
-lifetime of a minute, and rate: two requests a second."""
+"""Limits of namespaces, with unchanged pymemcache and python-binary-memcached: refusals are errors
+of the call, and the connection stays in sync afterwards. The file gives quota: 1000 bytes, short: a
+lifetime of a minute, and rate: two requests per second."""
 
 import time
 
@@ -40,7 +40,7 @@ for expire in (0, 3600):
     left = int(text.raw_command(b"mg short:a t").removeprefix(b"HD t"))
     same(0 < left <= 60, True, f"{left} seconds left of 60, asked for {expire}")
 
-# The tokens of a second are used up long before it is over.
+# The requests use up a second's tokens long before it is over.
 time.sleep(1.1)
 refused = 0
 for _ in range(50):

@@ -6,7 +6,7 @@ from common import HOST, PORT, ROUTED, done, same
 
 
 def refused(command, *words):
-    """True when the command was refused: pylibmc returns False, or raises, as the protocol has it."""
+    """True if the command was refused: pylibmc returns False or raises, depending on protocol."""
     try:
         return command(*words) is False
     except (pylibmc.NotFound, pylibmc.DataExists):

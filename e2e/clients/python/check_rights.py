@@ -1,5 +1,5 @@
-"""Rights by prefix, of python-binary-memcached after SASL and of pymemcache after a login by token: user app may read and
-write keys under app:, and nothing else."""
+"""Rights by prefix, with python-binary-memcached after SASL and with pymemcache after a token login: user app may only read
+and write keys under app:."""
 
 import bmemcached
 from bmemcached.exceptions import MemcachedException

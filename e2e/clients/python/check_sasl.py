@@ -1,4 +1,4 @@
-"""SASL: python-binary-memcached logs in; scramp, a SCRAM library, speaks over raw packets."""
+"""SASL: python-binary-memcached logs in; scramp, a SCRAM library, uses raw packets."""
 
 import socket
 import struct
@@ -57,7 +57,7 @@ for mechanism, user in (("SCRAM-SHA-256", "plain"), ("SCRAM-SHA-256", "hashed"),
     status, raw = scram(mechanism, user, "secret")
     same(status, 0, f"{mechanism} of {user}")
     same(raw.ask(0x00, b"b-plain")[0], 0, "a get after it")
-# A verifier for SHA-256 serves no other hash; a wrong password and an unknown user look alike.
+# A verifier for SHA-256 works for no other hash; wrong passwords and unknown users look alike.
 for mechanism, user, password in (
     ("SCRAM-SHA-1", "hashed", "secret"),
     ("SCRAM-SHA-256", "plain", "wrong"),

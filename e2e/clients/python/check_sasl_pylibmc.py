@@ -1,4 +1,4 @@
-"""pylibmc, and with it libmemcached and libsasl, log in by the strongest mechanism that they know. Debian's build of it: that
+"""pylibmc, with libmemcached and libsasl, logs in with the strongest mechanism that it knows. This is Debian's build: the one
 from the package index lacks libsasl's modules."""
 
 import pylibmc

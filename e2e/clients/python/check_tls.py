@@ -1,4 +1,4 @@
-"""pymemcache over TLS: the server's name is checked, values of every size come back."""
+"""pymemcache over TLS: it checks the server's name, and values of every size come back."""
 
 import ssl
 import sys

@@ -1,4 +1,4 @@
-"""What the Python client checks share: the address, and a comparison that shows both sides."""
+"""Helpers of the Python client checks: the address, and a comparison that shows both sides."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ HOST, PORT = sys.argv[1].rsplit(":", 1)
 PORT = int(PORT)
 CHECKS = 0
 
-# There is a proxy in between: it speaks text, and has no items of its own to tell of.
+# Between client and servers is a proxy, which uses text and has no items to list.
 ROUTED = "E2E_ROUTED" in os.environ
 
 
@@ -31,5 +31,5 @@ def fails(call, kind, what):
 
 
 def done(client):
-    """The last line, which the runner asks for."""
+    """Prints the last line, which the runner expects."""
     print(f"{client}: {CHECKS} checks passed")

@@ -1,8 +1,8 @@
-"""Requests until stdin ends, as of an application whose servers are restarted.
+"""Sends requests until stdin ends, like an application whose servers are restarted.
 
-pymemcache asks again over a new connection by its RetryingClient. pylibmc hands a connection that
-was closed to its caller, who asks once more, after disconnect_all(): libmemcached would leave the
-server alone for a second. Any other error, or a wrong reply, ends the program.
+pymemcache's RetryingClient retries over a new connection. pylibmc reports a closed connection to
+its caller, which retries once, after disconnect_all(): otherwise libmemcached would not use the
+server for a second. Any other error, or a wrong reply, ends the program.
 """
 
 import os
@@ -31,13 +31,13 @@ def count(name):
 
 
 def pymemcache():
-    """A get and a set of a client of its own."""
+    """Returns get and set of a new client."""
     from pymemcache.client.base import Client
     from pymemcache.client.retrying import RetryingClient
     from pymemcache.exceptions import MemcacheUnexpectedCloseError
 
     class Counted(Client):
-        """Counts connections, of which the first is none anew."""
+        """Counts connections, including the first, which is no retry."""
 
         def _connect(self):
             super()._connect()
@@ -53,7 +53,7 @@ def pylibmc():
     """The same over libmemcached."""
     import pylibmc
 
-    # libmemcached takes a reply that is longer on its way than five seconds for a miss.
+    # libmemcached treats a reply that takes longer than five seconds as a miss.
     behaviors = {"tcp_nodelay": True, "connect_timeout": 20_000, "_poll_timeout": 20_000}
     client = pylibmc.Client([f"{HOST}:{PORT}"], behaviors=behaviors)
 

@@ -1,7 +1,7 @@
-"""Readers get their own data, whatever the server refuses: pylibmc, pymemcache, bmemcached.
+"""Readers get only their own data, whatever the server refuses: pylibmc, pymemcache, bmemcached.
 
-Clients match replies to requests by order, so one reply too many hands out other keys' values. A
-library may give a server up for seconds after a refusal, so a reader asks until it has a value.
+Clients match replies to requests by order, so an extra reply would return another key's value. A
+library may give up a server for seconds after a refusal, so a reader retries until it has a value.
 """
 
 import time
@@ -13,7 +13,7 @@ USERS = ["alice", "bob", "carol", "dave"]
 
 
 def own(got, name, what):
-    """Fails when a reader of `name`'s data got anything else."""
+    """Fails if a reader of `name`'s data got other data."""
     common.CHECKS += 1
     if isinstance(got, bytes):
         got = got.decode()
@@ -22,7 +22,7 @@ def own(got, name, what):
 
 
 def attempt(command, *words):
-    """What the command returns; nothing when the server refuses it."""
+    """Returns the result of the command, or None if the server refuses it."""
     try:
         return command(*words)
     except Exception:  # Each library has classes of its own.
@@ -30,7 +30,7 @@ def attempt(command, *words):
 
 
 def read(client, name, what):
-    """Reads until there is a value, which must be the user's own."""
+    """Reads until there is a value, which must belong to this user."""
     end = time.monotonic() + 20
     while (got := attempt(client.get, f"user:{name}")) in (None, False):
         if time.monotonic() > end:

@@ -2,7 +2,7 @@
 require "dalli"
 
 ADDRESS = ARGV[0]
-# There is a proxy in between: it has no items of its own to tell of.
+# Between client and servers is a proxy, which has no items to list.
 ROUTED = ENV.key?("E2E_ROUTED")
 $checks = 0
 
@@ -11,7 +11,7 @@ def same(got, want, what)
   abort "#{what}: got #{got.inspect}, want #{want.inspect}" unless got == want
 end
 
-# What the library means by nil, false, 0 and others, which differ by protocol.
+# The library returns nil, false or 0 for a failure, depending on the protocol.
 def done?(value)
   ![nil, false, 0].include?(value)
 end
