@@ -216,7 +216,7 @@ fn a_canary_without_its_table_is_a_fault_of_the_check() {
     let said = invalidator.refusal("check", &[]);
     let make = "CREATE TABLE shop.canary (name VARCHAR(190) PRIMARY KEY, beat BIGINT NOT NULL)";
     assert!(said.contains(make), "{said}");
-    // Changes are followed all the same, and the age says that nothing proves it.
+    // Changes are still followed, but the canary's age shows that nothing proves it.
     invalidator.start(&[]);
     invalidator.until("cluster:c0:canary_late", |late| late == 1);
     assert!(page(&invalidator, "/readyz").contains("canary"), "{}", page(&invalidator, "/readyz"));

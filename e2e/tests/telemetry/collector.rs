@@ -149,7 +149,7 @@ impl Span {
         }
     }
 
-    /// `holdall.outcome`; empty where there is none.
+    /// `holdall.outcome`, or empty.
     pub(crate) fn outcome(&self) -> &str {
         self.attributes.get("holdall.outcome").map_or("", String::as_str)
     }
