@@ -49,6 +49,8 @@ fn invalidator(member: &Member) -> Option<Advice> {
         "a cluster is not connected"
     } else if late {
         "canary_late 1: no change is known to have arrived for two intervals"
+    } else if member.now.number("check_late").is_some_and(|late| late > 0.0) {
+        "check_late 1: no check of the log has passed for three intervals"
     } else if gaps > 0.0 {
         "gaps grew: a part of the log could not be understood"
     } else {

@@ -119,6 +119,7 @@ const PLANTED: &[(&str, &[usize], Stats, Stats)] = &[
     ("deletes-not-delivered", &[5], &[("source_connected", "0")], &[]),
     ("deletes-not-delivered", &[5], &[("cluster:east:connected", "0")], &[]),
     ("deletes-not-delivered", &[5], &[("cluster:east:canary_late", "1")], &[]),
+    ("deletes-not-delivered", &[5], &[("check_late", "1")], &[]),
     ("deletes-not-delivered", &[5], &[], &[("gaps", "1")]),
     ("allocations-refused", &[1], &[], &[("malloc_fails", "3")]),
     ("connections-run-out", &[0], &[("curr_connections", "1000")], &[]),

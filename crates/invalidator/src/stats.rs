@@ -460,8 +460,8 @@ fn described(name: &str) -> (Kind, &'static str) {
         "monitor_sampled" => counter("Deletes whose keys are read again."),
         "monitor_cached" => counter("Of these, keys that were cached."),
         "monitor_skipped" => counter("Of these, keys given up because too many waited."),
-        "monitor_still_stale" => counter("Old values that were there after the first look."),
-        "monitor_stale_over_1s" => counter("Old values that were there for over a second."),
+        "monitor_still_stale" => gauge("Old values that the last read still found."),
+        "monitor_stale_over_1s" => counter("Old values that stayed for more than a second."),
         _ if name.starts_with("monitor_stale_us") => gauge("How long an old value could be read."),
         _ if name.starts_with("delivery_us") => {
             gauge("Time from reading a transaction to its acknowledgement.")

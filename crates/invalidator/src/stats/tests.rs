@@ -47,6 +47,16 @@ fn times_are_in_seconds() {
     }
 }
 
+#[test]
+fn a_number_that_also_falls_is_a_gauge() {
+    let stats = Stats::new(["a".to_owned()]);
+    stats.clusters[0].monitor.still_stale.store(1, Relaxed);
+    let page = stats.page(0).into_text();
+    let name = "holdall_invalidate_monitor_still_stale";
+    assert!(page.contains(&format!("\n# TYPE {name} gauge\n")), "{page}");
+    assert!(page.contains(&format!("\n{name}{{cluster=\"a\"}} 1\n")), "{page}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_canary_is_an_age_and_an_obstacle() {
     let stats = Stats::new(["a".to_owned(), "b".to_owned()]);
