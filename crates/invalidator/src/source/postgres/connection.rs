@@ -130,9 +130,10 @@ impl Connection {
             match connection.message().await? {
                 Message::AuthenticationOk | Message::BackendKeyData(_) => {}
                 Message::ReadyForQuery(_) => break,
-                Message::AuthenticationCleartextPassword => {
+                Message::AuthenticationCleartextPassword if secured.is_verified => {
                     frontend::password_message(password, &mut connection.output)?;
                 }
+                Message::AuthenticationCleartextPassword => return Err(Failure::ClearText),
                 Message::AuthenticationMd5Password(body) => {
                     let hash = md5_hash(user, password, body.salt());
                     frontend::password_message(hash.as_bytes(), &mut connection.output)?;
@@ -421,9 +422,16 @@ mod tests {
 
     /// A client that logs in while the server sends `said`, and the server's end.
     async fn log_in(said: &[u8]) -> (Result<Connection, Failure>, DuplexStream) {
+        log_in_to(said, false).await
+    }
+
+    async fn log_in_to(
+        said: &[u8],
+        is_verified: bool,
+    ) -> (Result<Connection, Failure>, DuplexStream) {
         let (near, mut far) = duplex(1 << 16);
         far.write_all(said).await.unwrap();
-        let secured = Secured { stream: Box::new(near), channel: Channel::Unbound };
+        let secured = Secured { stream: Box::new(near), channel: Channel::Unbound, is_verified };
         (Connection::log_in(secured, &settings(), true).await, far)
     }
 
@@ -448,6 +456,18 @@ mod tests {
         let password = message(b'p', format!("{digest}\0").as_bytes());
         let len = u32::try_from(startup.len() + 4).unwrap().to_be_bytes();
         assert_eq!(sent(&mut far).await, [&len[..], startup, &password].concat());
+    }
+
+    #[tokio::test]
+    async fn only_a_verified_server_gets_the_password_in_clear_text() {
+        let said = [&message(b'R', b"\0\0\0\x03")[..], &message(b'R', &[0; 4]), READY].concat();
+        let (refused, mut far) = log_in_to(&said, false).await;
+        assert!(matches!(refused, Err(Failure::ClearText)));
+        let secret = message(b'p', b"secret\0");
+        assert!(!sent(&mut far).await.ends_with(&secret));
+        let (opened, mut far) = log_in_to(&said, true).await;
+        opened.unwrap();
+        assert!(sent(&mut far).await.ends_with(&secret));
     }
 
     #[tokio::test]

@@ -36,6 +36,12 @@ pub(super) enum Failure {
     /// The server requires an unsupported kind of login.
     #[error("the server asks for a login other than by password")]
     Login,
+    /// The server requested the password in clear text without a verified certificate.
+    #[error(
+        "the server asks for the password in clear text, which needs sslmode = \"verify-full\" or \
+         \"verify-ca\""
+    )]
+    ClearText,
     /// The server failed to prove that it knows the password, or violated the login protocol.
     #[error("password authentication failed: {0}")]
     Scram(#[source] io::Error),
@@ -71,6 +77,7 @@ impl Failure {
                 }
             }
             Self::Login
+            | Self::ClearText
             | Self::Scram(_)
             | Self::NoTls
             | Self::TlsSettings(_)

@@ -25,6 +25,14 @@ impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
 pub(super) struct Secured {
     pub(super) stream: Box<dyn Stream>,
     pub(super) channel: Channel,
+    /// True if the server's certificate was verified, so only the server can read the password.
+    pub(super) is_verified: bool,
+}
+
+impl Secured {
+    fn plain(tcp: TcpStream) -> Self {
+        Self { stream: Box::new(tcp), channel: Channel::Unbound, is_verified: false }
+    }
 }
 
 /// The channel that a SCRAM login can be bound to.
@@ -48,7 +56,7 @@ pub(super) async fn secure(
     host: &str,
 ) -> Result<Secured, Failure> {
     if mode == SslMode::Disable {
-        return Ok(Secured { stream: Box::new(tcp), channel: Channel::Unbound });
+        return Ok(Secured::plain(tcp));
     }
     let mut request = BytesMut::new();
     frontend::ssl_request(&mut request);
@@ -57,9 +65,7 @@ pub(super) async fn secure(
     // would be taken for the server's.
     match tcp.read_u8().await? {
         b'S' => {}
-        b'N' if mode == SslMode::Prefer => {
-            return Ok(Secured { stream: Box::new(tcp), channel: Channel::Unbound });
-        }
+        b'N' if mode == SslMode::Prefer => return Ok(Secured::plain(tcp)),
         b'N' => return Err(Failure::NoTls),
         _ => return Err(Failure::Unexpected("the answer to a request for TLS")),
     }
@@ -75,7 +81,8 @@ pub(super) async fn secure(
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let digest = certificate.and_then(|certificate| end_point(certificate));
     let channel = digest.map_or(Channel::Unbound, Channel::Certificate);
-    Ok(Secured { stream: Box::new(stream), channel })
+    let is_verified = matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull);
+    Ok(Secured { stream: Box::new(stream), channel, is_verified })
 }
 
 fn roots(issuers: Option<&PathBuf>) -> Result<RootCertStore, Failure> {
