@@ -6,17 +6,21 @@
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use changes::position::Position;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::checkpoint::{self, Keep, Kept};
 use crate::positions::Positions;
 use crate::stats::Stats;
+
+/// The pause between two log lines about attempts that keep failing.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// The task that saves positions.
 pub(crate) struct CheckpointWriter<K, H> {
@@ -46,14 +50,16 @@ impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
     /// Runs until the task of every cluster has ended.
     pub(crate) async fn run(self) {
         let mut saved: Option<Position> = None;
+        let mut failures = Failures::default();
         loop {
             let is_over = self.acks.iter().all(|acked| acked.has_changed().is_err());
             let acked = self.acks.iter().map(|acked| *acked.borrow()).min().unwrap_or(0);
             if let Some((seq, position)) = self.positions.take(acked) {
-                if self.kept(&position).await {
-                    saved = Some(position);
-                } else {
-                    self.positions.give_back(seq, position);
+                let kept = self.keep(&position).await;
+                self.note(&kept, &mut failures);
+                match kept {
+                    Ok(()) => saved = Some(position),
+                    Err(_) => self.positions.give_back(seq, position),
                 }
             }
             // Deletes are on the disk before they count as acknowledged. So work acknowledged above
@@ -72,19 +78,53 @@ impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
         }
     }
 
-    async fn kept(&self, position: &Position) -> bool {
+    async fn keep(&self, position: &Position) -> io::Result<()> {
         let kept = Kept { position: position.clone(), is_lacking: false };
-        let text = checkpoint::text(&self.name, &kept);
-        if let Err(error) = self.keep.replace(text.into_bytes()).await {
-            self.stats.checkpoint_failures.fetch_add(1, Relaxed);
-            (self.log)(&format!("checkpoint {}: {error}", self.keep.path().display()));
-            return false;
-        }
+        self.keep.replace(checkpoint::text(&self.name, &kept).into_bytes()).await?;
         self.stats.checkpoints.fetch_add(1, Relaxed);
         *self.stats.position.lock() = position.to_string();
         // At the end, no task listens.
         let _ = self.confirm.send(Some(position.clone()));
-        true
+        Ok(())
+    }
+
+    fn note(&self, kept: &io::Result<()>, failures: &mut Failures) {
+        self.stats.checkpoint_fails.store(kept.is_err(), Relaxed);
+        let line = match kept {
+            Ok(()) => failures.end(),
+            Err(error) => {
+                self.stats.checkpoint_failures.fetch_add(1, Relaxed);
+                failures.add(error)
+            }
+        };
+        if let Some(line) = line {
+            (self.log)(&format!("checkpoint {}: {line}", self.keep.path().display()));
+        }
+    }
+}
+
+/// Consecutive failed attempts. A full disk fails several per second, so not each is logged.
+#[derive(Default)]
+struct Failures {
+    count: u64,
+    logged_at: Option<Instant>,
+}
+
+impl Failures {
+    /// Counts a failed attempt. Returns the line to log, if one is due.
+    fn add(&mut self, error: &io::Error) -> Option<String> {
+        self.count += 1;
+        if self.logged_at.is_some_and(|at| at.elapsed() < LOG_EVERY) {
+            return None;
+        }
+        self.logged_at = Some(Instant::now());
+        Some(format!("{error} (failed attempts: {})", self.count))
+    }
+
+    /// Notes a successful attempt. Returns the line to log, if attempts failed before.
+    fn end(&mut self) -> Option<String> {
+        let count = std::mem::take(self).count;
+        (count > 0).then(|| format!("stored again (failed attempts: {count})"))
     }
 }
 
@@ -167,6 +207,23 @@ mod tests {
         rig.task.await.unwrap();
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn repeated_failures_are_logged_once_a_minute() {
+        let (full, mut failures) =
+            (io::Error::from(io::ErrorKind::StorageFull), Failures::default());
+        let mut lines = Vec::new();
+        // Five attempts per second for 61 seconds.
+        for _ in 0..305 {
+            lines.extend(failures.add(&full));
+            tokio::time::advance(Duration::from_millis(200)).await;
+        }
+        let counts = ["(failed attempts: 1)", "(failed attempts: 301)"];
+        assert_eq!(lines.len(), counts.len(), "{lines:?}");
+        assert!(lines.iter().zip(counts).all(|(line, count)| line.ends_with(count)), "{lines:?}");
+        assert_eq!(failures.end().as_deref(), Some("stored again (failed attempts: 305)"));
+        assert_eq!(failures.end(), None);
+    }
+
     #[tokio::test]
     async fn a_position_that_could_not_be_saved_is_tried_again() {
         let folder = tempfile::tempdir().unwrap();
@@ -177,8 +234,10 @@ mod tests {
             sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(*rig.confirmed.borrow(), None);
+        assert!(rig.stats.checkpoint_fails.load(Relaxed));
         std::fs::create_dir(folder.path().join("missing")).unwrap();
         rig.confirmed.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
         assert_eq!(rig.kept(), Some(at(10)));
+        assert!(!rig.stats.checkpoint_fails.load(Relaxed));
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::backlog::Backlog;
 use crate::change_source::{ChangeSource, SourceError};
-use crate::checkpoint::{self, Keep};
+use crate::checkpoint::{self, Keep, Kept};
 use crate::checkpoint_writer::CheckpointWriter;
 use crate::deliver::{DamagedSpool, Destination, Target};
 use crate::delivery::{Flush, OnGap, Work};
@@ -88,7 +88,7 @@ where
     S: DiskQueue,
 {
     stats.heard_us.store(system_now_us(), Relaxed);
-    let (from, owed) = begin(since, world.keep.as_ref(), &plan)?;
+    let Start { from, stored, owed } = begin(since, world.keep.as_ref(), &plan)?;
     let Clusters { mut tasks, backlogs, acks, monitors: _monitors } =
         Clusters::start(&plan, &world.network, world.disk_queues, &stats, world.log);
     let positions = Positions::default();
@@ -118,6 +118,7 @@ where
     let mut follower = Follower {
         plan: &plan,
         dispatcher: Dispatcher { backlogs, positions, seq: 0, passed: None, has_warned: false },
+        stored,
         confirmed,
         delivered,
         files: world.key_files,
@@ -154,17 +155,27 @@ where
     ended
 }
 
-/// The place where reading starts, and the flush before it.
-fn begin(since: Since, keep: &impl Keep, plan: &Plan) -> Result<(From, Option<Flush>), Ended> {
+/// How a run starts.
+struct Start {
+    from: From,
+    /// The position that the checkpoint has.
+    stored: Option<Position>,
+    /// A flush before anything is read.
+    owed: Option<Flush>,
+}
+
+fn begin(since: Since, keep: &impl Keep, plan: &Plan) -> Result<Start, Ended> {
     let kept = checkpoint::read(keep, &plan.name);
-    let (from, is_lacking) = match since {
+    let (from, stored, is_lacking) = match since {
         Since::Checkpoint => match kept? {
-            Some(kept) => (From::Checked(Some(kept.position)), kept.is_lacking),
-            None => (From::Checked(None), false),
+            Some(Kept { position, is_lacking }) => {
+                (From::Checked(Some(position.clone())), Some(position), is_lacking)
+            }
+            None => (From::Checked(None), None, false),
         },
-        Since::Now => (From::Checked(None), false),
-        Since::Position(position) => (From::Checked(Some(position)), false),
-        Since::Unknown => (From::Unknown, false),
+        Since::Now => (From::Checked(None), None, false),
+        Since::Position(position) => (From::Checked(Some(position)), None, false),
+        Since::Unknown => (From::Unknown, None, false),
     };
     let owed = match (is_lacking, &plan.on_gap) {
         (false, _) => None,
@@ -175,7 +186,7 @@ fn begin(since: Since, keep: &impl Keep, plan: &Plan) -> Result<(From, Option<Fl
             ));
         }
     };
-    Ok((from, owed))
+    Ok(Start { from, stored, owed })
 }
 
 /// The tasks of the clusters, and the channels to them.
@@ -251,6 +262,8 @@ enum From {
 struct Follower<'p, S: DiskQueue> {
     plan: &'p Plan,
     dispatcher: Dispatcher<S>,
+    /// The position that the checkpoint had at the start.
+    stored: Option<Position>,
     confirmed: watch::Receiver<Option<Position>>,
     delivered: watch::Receiver<Option<Position>>,
     files: KeyFiles,
@@ -281,8 +294,11 @@ impl<S: DiskQueue> Follower<'_, S> {
         }
         self.dispatcher.pass(from.clone());
         // The position is saved before anything is read, so that the next start after an early end
-        // does not start later. The exception is a gap found at once, whose flush comes first.
-        if self.dispatcher.seq == 0 && self.confirmed.wait_for(Option::is_some).await.is_err() {
+        // does not start later. A gap found at once is an exception, because its flush comes first;
+        // so is the position of the checkpoint, because a full disk must not stop the deletes.
+        let is_saved = self.stored.as_ref() == Some(&from);
+        let must_wait = self.dispatcher.seq == 0 && !is_saved;
+        if must_wait && self.confirmed.wait_for(Option::is_some).await.is_err() {
             return Err(Ended::Broken);
         }
         let mut pause = self.plan.limits.retry_first;

@@ -53,6 +53,8 @@ pub struct Stats {
     pub checkpoints: AtomicU64,
     /// Failed writes of checkpoints.
     pub checkpoint_failures: AtomicU64,
+    /// True if the last such write failed.
+    pub checkpoint_fails: AtomicBool,
     /// Panics after which the process restarted in place, over all its lives.
     pub panics: AtomicU64,
     /// The last good check of the followed server; none before the first, and if there is nothing
@@ -181,6 +183,7 @@ impl Stats {
             heard_us: AtomicU64::new(u64::MAX),
             checkpoints: AtomicU64::new(0),
             checkpoint_failures: AtomicU64::new(0),
+            checkpoint_fails: AtomicBool::new(false),
             panics: AtomicU64::new(0),
             last_check: Mutex::new(None),
             position: Mutex::new(String::new()),
@@ -360,7 +363,11 @@ impl Stats {
         let room = Check::that("log_room", has_room, || {
             "the database is about to remove log that was not delivered".to_owned()
         });
-        vec![source, clusters, canary, room]
+        let is_kept = !self.checkpoint_fails.load(Relaxed);
+        let checkpoint = Check::that("checkpoint", is_kept, || {
+            "the position could not be stored; see the log".to_owned()
+        });
+        vec![source, clusters, canary, room, checkpoint]
     }
 
     /// The clusters whose canary is late.
