@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::asynclog::{self, Entry, Version};
 use crate::scan::{Item, Record, Scanner};
 use crate::segment::{Segment, destination_of, parse};
+use crate::synced;
 
 /// The help.
 pub const HELP: &str = "\
@@ -126,7 +127,7 @@ impl Show<'_> {
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<io::Result<Vec<_>>>()?;
         paths.sort();
-        let own = |path: &PathBuf| matches!(path.file_name(), Some(name) if name == "lock" || name == "position");
+        let own = |path: &PathBuf| matches!(path.file_name(), Some(name) if name == "lock" || name == "position" || name == synced::NAME);
         paths.retain(|path| !own(path));
         paths.iter().try_for_each(|path| {
             let kind = fs::metadata(path)?;

@@ -33,6 +33,7 @@ mod record;
 mod scan;
 mod segment;
 mod spool;
+mod synced;
 
 pub use record::BODY_BYTES_MAX;
 pub use scan::Record;

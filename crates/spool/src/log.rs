@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::record::{self, NUMBER_MAX};
 use crate::scan::{Item, Record, Scanner};
 use crate::segment::{FILE_MODE, Segment, check_file, make_folder};
+use crate::synced::{self, Synced};
 
 /// Bytes of the position's file: the number of the oldest unacknowledged record, and its checksum.
 const POSITION_BYTES: usize = 12;
@@ -47,6 +48,7 @@ pub(crate) struct Log {
     reader: Option<(u64, File)>,
     position: Option<File>,
     position_written: u64,
+    synced: Synced,
     staged: Vec<(u64, Vec<u8>)>,
     staged_bytes: u64,
     next: u64,
@@ -65,6 +67,7 @@ impl Log {
         };
         check_file(&folder.join("position"))?;
         let acknowledged = position(&folder);
+        let oldest = segments.front().map(|segment| segment.first);
         let mut next = acknowledged;
         let mut cut = 0;
         if let Some(last) = segments.back_mut() {
@@ -74,13 +77,14 @@ impl Log {
                 OpenOptions::new().write(true).open(last.path(&folder))?.set_len(len)?;
             }
             last.len = len;
-            next = next.max(behind);
+            // Records that were synced and are not there are found to be lost by the next read.
+            next = next.max(behind).max(synced::end_of(&folder, last)?.unwrap_or(0));
             if len == 0 {
                 fs::remove_file(last.path(&folder))?;
                 segments.pop_back();
             }
         }
-        let oldest = segments.front().map_or(next, |segment| segment.first);
+        let oldest = oldest.unwrap_or(next);
         let begin = acknowledged.max(oldest).min(next);
         let mut log = Self {
             folder,
@@ -89,6 +93,7 @@ impl Log {
             reader: None,
             position: None,
             position_written: acknowledged,
+            synced: Synced::default(),
             staged: Vec::new(),
             staged_bytes: 0,
             next,
@@ -152,7 +157,7 @@ impl Log {
         let secs = staged.last().map_or(0, |(secs, _)| *secs);
         let is_full = self.segments.back().is_none_or(|last| last.len >= segment_bytes);
         if self.tail.is_none() || is_full {
-            self.sync()?;
+            self.sync_before(first)?;
             make_folder(&self.folder)?;
             let (segment, file) = Segment::create(&self.folder, first, secs)?;
             if sync {
@@ -177,6 +182,9 @@ impl Log {
                 last.len += bytes.len() as u64;
                 last.newest_secs = secs;
                 self.is_unsynced = !sync;
+                if sync {
+                    self.note_synced(self.next);
+                }
             }
             Err(_) => {
                 // A rest that cannot be cut off either is found to be torn, or returned although it
@@ -193,11 +201,25 @@ impl Log {
 
     /// Syncs the written data to the disk.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
+        self.sync_before(self.next - self.staged.len() as u64)
+    }
+
+    /// Syncs the written data, which are the records before `next`.
+    fn sync_before(&mut self, next: u64) -> io::Result<()> {
         if let Some(file) = self.tail.as_ref().filter(|_| self.is_unsynced) {
             file.sync_data()?;
+            self.note_synced(next);
         }
         self.is_unsynced = false;
         Ok(())
+    }
+
+    /// Notes that the records before `next` are on the disk.
+    fn note_synced(&mut self, next: u64) {
+        if let Some(last) = self.segments.back() {
+            // Without the note, a damaged end is taken for a torn one.
+            let _ = self.synced.write(&self.folder, last, next);
+        }
     }
 
     /// The oldest unacknowledged records, at most `records_max` and about `bytes_max`, and the
@@ -369,6 +391,7 @@ impl Log {
     pub(crate) fn remove(mut self) {
         self.clean();
         if self.pending() == 0 && self.segments.is_empty() {
+            synced::remove(&self.folder);
             let _ = fs::remove_file(self.folder.join("position"));
             let _ = fs::remove_dir(&self.folder);
         }

@@ -146,6 +146,45 @@ fn a_torn_end_is_cut_at_the_last_whole_record() {
 }
 
 #[test]
+fn a_damaged_end_is_not_taken_for_a_torn_one() {
+    let synced = Settings { segment_bytes: 1 << 20, fsync: Fsync::Always, ..small() };
+    let cuts: [fn(&Path, &[u8]); 3] = [
+        |segment, whole| fs::write(segment, &whole[..whole.len() - 6]).unwrap(),
+        |segment, whole| {
+            let flipped = whole.len() - 6;
+            let bytes = whole.iter().enumerate();
+            let bytes = bytes.map(|(at, byte)| byte ^ u8::from(at == flipped));
+            fs::write(segment, bytes.collect::<Vec<_>>()).unwrap();
+        },
+        |segment, _| fs::write(segment, []).unwrap(),
+    ];
+    for (cut, left) in cuts.into_iter().zip([4, 4, 0]) {
+        let folder = Folder::new("damaged-end");
+        fill(&mut folder.open(synced.clone()), 0..5);
+        let segment = folder.segments().remove(0);
+        // What a crash tore off was not synced.
+        let whole = fs::read(&segment).unwrap();
+        fs::write(&segment, [&whole[..], &whole[..9]].concat()).unwrap();
+        let spool = folder.open(synced.clone());
+        assert_eq!((spool.counts().pending, spool.counts().lost), (5, 0));
+        drop(spool);
+        cut(&segment, &whole);
+        let mut spool = folder.open(synced.clone());
+        assert_eq!(spool.counts().pending, 5);
+        assert_eq!(bodies(&mut spool), numbered(0..left));
+        assert_eq!(spool.counts().lost, u64::from(5 - left));
+        fill(&mut spool, 5..7);
+        drop(spool);
+        let mut spool = folder.open(synced.clone());
+        assert_eq!((bodies(&mut spool), spool.counts().lost), (numbered(5..7), 0));
+        drop(spool);
+        // A segment that is gone because its records were acknowledged is not missing.
+        let mut spool = folder.open(synced.clone());
+        assert_eq!((bodies(&mut spool), spool.counts().lost), (numbered([]), 0));
+    }
+}
+
+#[test]
 fn damage_in_the_middle_is_told_and_skipped() {
     let folder = Folder::new("middle");
     fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..9);
