@@ -167,8 +167,8 @@ pub(crate) struct Outcome {
 }
 
 impl<'a> Output<'a> {
-    /// An output that only collects into `scratch` and is never full: for tests of a service
-    /// without a socket.
+    /// An output that only collects into `scratch`, which is never full: for the reply to a
+    /// datagram.
     #[must_use]
     pub fn collecting(scratch: &'a mut Vec<u8>) -> Self {
         Self::new(scratch, Target::Memory)
