@@ -40,7 +40,6 @@ struct Sizes {
 #[derive(Debug, Default)]
 pub(super) struct ClassState {
     pub(super) free_head: ChunkRef,
-    pub(super) free_len: u32,
     /// The page being cut, and its first chunk that was never handed out.
     pub(super) cutting: Option<(usize, usize)>,
     /// Chunks handed out, those included that threads keep.
@@ -179,7 +178,6 @@ impl ClassState {
         if self.free_head != 0 {
             arena.header(self.free_head).deadline.store(0, Ordering::Relaxed);
         }
-        self.free_len -= 1;
         Some(head)
     }
 
@@ -208,7 +206,6 @@ impl ClassState {
             arena.header(self.free_head).deadline.store(chunk, Ordering::Relaxed);
         }
         self.free_head = chunk;
-        self.free_len += 1;
     }
 
     /// Takes a chunk out of the free list, wherever it stands.
@@ -225,6 +222,5 @@ impl ClassState {
         if next != 0 {
             arena.header(next).deadline.store(previous, Ordering::Relaxed);
         }
-        self.free_len -= 1;
     }
 }

@@ -12,6 +12,10 @@ use arena::chunks::Arena;
 use arena::codec::{Reader, Writer};
 use arena::sync::Ordering;
 
+/// The number after the head of each free list. Earlier builds wrote the list's length there; the
+/// place is kept so that their files stay readable.
+const UNUSED: u64 = 0;
+
 impl Slabs {
     pub(crate) fn save(&self, out: &mut Writer) {
         let pages = self.pages.lock();
@@ -78,7 +82,7 @@ impl Slabs {
 impl ClassState {
     fn save(&self, out: &mut Writer) {
         out.number(u64::from(self.free_head));
-        out.number(u64::from(self.free_len));
+        out.number(UNUSED);
         let (page, next) = self.cutting.map_or((0, 0), |(page, next)| (page + 1, next));
         out.count(page);
         out.count(next);
@@ -90,7 +94,7 @@ impl ClassState {
 
     fn load(input: &mut Reader<'_>, pages: usize, per_page: usize) -> Option<Self> {
         let free_head = input.small::<ChunkRef>()?;
-        let free_len = input.small()?;
+        let _unused = input.number()?;
         let cutting = (input.index(pages + 1)?, input.index(per_page + 1)?);
         let owned: Vec<usize> = input.numbers()?;
         let used = input.number()?;
@@ -100,7 +104,6 @@ impl ClassState {
             draining.map(|(page, held)| Draining { page, held, promised_to: 0 }).collect();
         let state = Self {
             free_head,
-            free_len,
             cutting: cutting.0.checked_sub(1).map(|page| (page, cutting.1)),
             used,
             pages: Box::new(ClassPages { owned, given: 0, leaving: draining }),
@@ -117,6 +120,16 @@ mod tests {
     use crate::allocation::allocate;
     use crate::config::Config;
     use crate::store::Store;
+
+    #[test]
+    fn a_record_with_the_length_of_a_free_list_is_readable() {
+        let state = ClassState { free_head: 7, used: 9, ..ClassState::default() };
+        let mut record = Writer::default();
+        state.save(&mut record);
+        record.bytes[8..16].copy_from_slice(&3u64.to_le_bytes());
+        let loaded = ClassState::load(&mut Reader::new(&record.bytes), 1, 1).unwrap();
+        assert_eq!((loaded.free_head, loaded.used), (7, 9));
+    }
 
     /// A damaged file may contain any page numbers. The fuzz target `restart_image` found it.
     #[test]
