@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Model, TempFile, config, end, fill, open, open_as, probe};
+use common::{Model, TempFile, bag_stats, config, end, fill, open, open_as, probe};
 use std::os::unix::fs::FileExt;
 use store::{Cleaner, Config, FileError, Found, MemoryFile, Opened, Store, StoreError, TimeNote};
 
@@ -16,7 +16,7 @@ fn everything_is_there_after_a_clean_end() {
     let (store, opened) = open(&path, 2);
     assert_eq!(opened, Opened::Cold(None));
     fill(&store, &mut model, 1, 40_000);
-    let bags = format!("{:?}", store.bag_stats());
+    let bags = format!("{:?}", bag_stats(&store));
     let (memory, stats) = (store.memory(), store.stats());
     let uniques_end = model.greatest_cas;
     end(store, 10);
@@ -24,7 +24,7 @@ fn everything_is_there_after_a_clean_end() {
     let (store, opened) = open(&path, 10);
     assert_eq!(opened, Opened::Warm(stats.items));
     assert_eq!(store.starts(), 2);
-    assert_eq!(format!("{:?}", store.bag_stats()), bags, "the order of eviction");
+    assert_eq!(format!("{:?}", bag_stats(&store)), bags, "the order of eviction");
     assert_eq!(store.memory().items, memory.items);
     assert_eq!(store.memory().arena, memory.arena);
     assert_eq!(store.memory().index, memory.index);
@@ -465,7 +465,7 @@ fn order_outlives_a_crash(cleaner_steps: usize) {
     drop(store);
     let (store, opened) = open(&path, 2);
     assert!(matches!(opened, Opened::Recovered(_)), "{opened:?}");
-    let bags = store.bag_stats().len();
+    let bags = bag_stats(&store).len();
     assert!(bags > 8, "bags by age: {bags}");
     let me = joined(&store);
     // It moves pages to the class that a store may now find for these sizes.

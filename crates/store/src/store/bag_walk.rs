@@ -67,19 +67,6 @@ impl BagWalk {
 }
 
 impl Store {
-    /// Every bag of every class that has items, oldest first within its class.
-    #[must_use]
-    pub fn bag_stats(&self) -> Vec<BagStats> {
-        let (mut walk, mut all) = (BagWalk::default(), Vec::new());
-        loop {
-            match self.walk_bags(&mut walk) {
-                BagStep::More => {}
-                BagStep::Bag(bag) => all.push(bag),
-                BagStep::Ended => return all,
-            }
-        }
-    }
-
     /// Does one step of a walk. Bags that the cleaner frees during the walk are left out.
     pub fn walk_bags(&self, walk: &mut BagWalk) -> BagStep {
         let Some(list) = self.lists.get(walk.list) else { return BagStep::Ended };

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use store::{
-    Applied, Change, Config, DraftError, Handle, Liveness, MemoryFile, NewItem, Opened, Store,
-    TimeNote,
+    Applied, BagStats, BagStep, BagWalk, Change, Config, DraftError, Handle, Liveness, MemoryFile,
+    NewItem, Opened, Store, TimeNote,
 };
 
 /// A path in memory, removed at the end.
@@ -112,6 +112,18 @@ pub(crate) fn fill(store: &Arc<Store>, model: &mut Model, seed: u64, ops: usize)
             model.least_cas = model.least_cas.min(cas);
         }
         model.items.insert(key, (value, flags, cas));
+    }
+}
+
+/// Every bag of every class that has items, oldest first within its class.
+pub(crate) fn bag_stats(store: &Store) -> Vec<BagStats> {
+    let (mut walk, mut all) = (BagWalk::default(), Vec::new());
+    loop {
+        match store.walk_bags(&mut walk) {
+            BagStep::More => {}
+            BagStep::Bag(bag) => all.push(bag),
+            BagStep::Ended => return all,
+        }
     }
 }
 
