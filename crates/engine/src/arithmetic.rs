@@ -3,7 +3,7 @@
 //! The reservation has room for the number as seen; the number is computed again and written under
 //! the key's lock. So two increments start over only if a number gets longer between look and lock.
 
-use proto::number::parse_stored;
+use proto::number::parse_u64;
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item, Liveness};
 
@@ -269,6 +269,24 @@ impl Counted {
     }
 }
 
+/// Reads a stored value as a counter, by `strtoull`'s rules as memcached applies them.
+///
+/// White space and one `+` may come first; the number ends at the end of the value or at white
+/// space, and what follows that is ignored (so a value padded with spaces counts). `None` for
+/// anything else: empty, negative, fractional, hexadecimal, or over 2^64-1.
+fn parse_stored(value: &[u8]) -> Option<u64> {
+    let start = value.iter().position(|byte| !is_space(*byte))?;
+    let unpadded = value.get(start..)?;
+    let number = unpadded.strip_prefix(b"+").unwrap_or(unpadded);
+    let end = number.iter().position(|byte| is_space(*byte)).unwrap_or(number.len());
+    number.get(..end).and_then(parse_u64)
+}
+
+/// `isspace` of the C locale: `u8::is_ascii_whitespace` excludes the vertical tab.
+const fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
 /// Decimal digits of `number`.
 fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
@@ -292,6 +310,55 @@ mod tests {
     fn digits_are_those_that_are_written() {
         for number in [0, 1, 9, 10, 99, 100, u64::MAX / 10, u64::MAX] {
             assert_eq!(digits(number), number.to_string().len());
+        }
+    }
+
+    #[test]
+    fn stored_numbers_may_be_padded_and_signed_plus() {
+        let counters: [(&[u8], u64); 13] = [
+            (b"0", 0),
+            (b"99 ", 99),
+            (b"5 6", 5),
+            (b" 7", 7),
+            (b"+8", 8),
+            (b" \t+9\r\n", 9),
+            (b"18446744073709551615", u64::MAX),
+            (b"10\x0b", 10),
+            (b"\x0b11", 11),
+            (b"00000000000000000012", 12),
+            (b"000000000000000000000000000013", 13),
+            (b"                         13                        ", 13),
+            (b"+18446744073709551615", u64::MAX),
+        ];
+        for (value, number) in counters {
+            assert_eq!(parse_stored(value), Some(number), "{}", value.escape_ascii());
+        }
+        let others: [&[u8]; 10] = [
+            b"",
+            b" ",
+            b"+",
+            b"-1",
+            b"1.5",
+            b"0x10",
+            b"5x",
+            b"+ 5",
+            b"++5",
+            b"18446744073709551616",
+        ];
+        for value in others {
+            assert_eq!(parse_stored(value), None, "{}", value.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn only_digits_and_white_space_may_follow_a_digit() {
+        for byte in 0..=u8::MAX {
+            let want = match byte {
+                b'0'..=b'9' => Some(40 + u64::from(byte - b'0')),
+                b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r' => Some(4),
+                _ => None,
+            };
+            assert_eq!(parse_stored(&[b'4', byte]), want, "{byte:#x}");
         }
     }
 }

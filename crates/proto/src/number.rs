@@ -1,4 +1,4 @@
-//! The only parser of decimal numbers, and the looser rule for stored values used as counters.
+//! The only parser of decimal numbers.
 //!
 //! Exact digits only: no `+`, no blanks, no base prefix, no trailing bytes, no wrapping. Leading
 //! zeros are digits. Only a signed number may start with `-`. Every protocol here uses these
@@ -48,20 +48,6 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Reads a stored value as a counter, by `strtoull`'s rules as memcached applies them.
-///
-/// White space and one `+` may come first; the number ends at the end of the value or at white
-/// space, and what follows that is ignored (so a value padded with spaces counts). `None` for
-/// anything else: empty, negative, fractional, hexadecimal, or over 2^64-1.
-#[must_use]
-pub fn parse_stored(value: &[u8]) -> Option<u64> {
-    let start = value.iter().position(|byte| !is_space(*byte))?;
-    let unpadded = value.get(start..)?;
-    let number = unpadded.strip_prefix(b"+").unwrap_or(unpadded);
-    let end = number.iter().position(|byte| is_space(*byte)).unwrap_or(number.len());
-    number.get(..end).and_then(parse_u64)
-}
-
 /// Appends `number` in decimal.
 #[inline]
 pub fn write_u64(out: &mut Vec<u8>, number: u64) {
@@ -72,11 +58,6 @@ pub fn write_u64(out: &mut Vec<u8>, number: u64) {
 #[inline]
 pub fn write_i64(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
-/// `isspace` of the C locale: `u8::is_ascii_whitespace` excludes the vertical tab.
-const fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
 }
 
 #[cfg(test)]
@@ -124,43 +105,6 @@ mod tests {
         let refused: [&[u8]; 6] = [b"-", b"--1", b"+1", b"- 1", b"-9223372036854775809", b"-1 "];
         for text in refused {
             assert_eq!(parse_i64(text), None, "{}", text.escape_ascii());
-        }
-    }
-
-    #[test]
-    fn stored_numbers_may_be_padded_and_signed_plus() {
-        let counters: [(&[u8], u64); 13] = [
-            (b"0", 0),
-            (b"99 ", 99),
-            (b"5 6", 5),
-            (b" 7", 7),
-            (b"+8", 8),
-            (b" \t+9\r\n", 9),
-            (b"18446744073709551615", u64::MAX),
-            (b"10\x0b", 10),
-            (b"\x0b11", 11),
-            (b"00000000000000000012", 12),
-            (b"000000000000000000000000000013", 13),
-            (b"                         13                        ", 13),
-            (b"+18446744073709551615", u64::MAX),
-        ];
-        for (value, number) in counters {
-            assert_eq!(parse_stored(value), Some(number), "{}", value.escape_ascii());
-        }
-        let others: [&[u8]; 10] = [
-            b"",
-            b" ",
-            b"+",
-            b"-1",
-            b"1.5",
-            b"0x10",
-            b"5x",
-            b"+ 5",
-            b"++5",
-            b"18446744073709551616",
-        ];
-        for value in others {
-            assert_eq!(parse_stored(value), None, "{}", value.escape_ascii());
         }
     }
 }

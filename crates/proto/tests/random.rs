@@ -128,9 +128,4 @@ proptest! {
         let narrow = unsigned.and_then(|number| u32::try_from(number).ok());
         prop_assert_eq!(proto::number::parse_u32(bytes), narrow);
     }
-
-    #[test]
-    fn stored_numbers(value in vec(any::<u8>(), 0..24)) {
-        let _ = proto::number::parse_stored(&value);
-    }
 }
