@@ -81,7 +81,7 @@ impl Worker {
             }
         };
         match deleted {
-            Deleted::Done { .. } | Deleted::NotFound => self.note_removed(Command::Delete, &key),
+            Deleted::Done { .. } | Deleted::NotFound => self.note_removed(&key),
             _ => self.note_named(Command::Delete, &key),
         }
         deleted

@@ -15,7 +15,6 @@
 
 use std::sync::Arc;
 
-use sampling::Command;
 use store::{Change, Item, Liveness, Section};
 
 use crate::key::Key;
@@ -56,7 +55,7 @@ impl Worker {
             }
             if let Some(miss) = self.lease_miss(section, key) {
                 self.count(Counter::GetMisses);
-                self.note_miss(Command::Get, &key);
+                self.note_miss(&key);
                 return Err(miss);
             }
         }

@@ -124,7 +124,7 @@ impl Worker {
         loop {
             let found = section.find_from(key.hint, key.hash, key.bytes);
             let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
-                self.note_miss(Command::Get, &key);
+                self.note_miss(&key);
                 return Err(self.meta_miss(found.as_ref()));
             };
             if self.lacks_cas(&item, how.wants_cas) {
@@ -139,7 +139,7 @@ impl Worker {
                 continue;
             }
             self.count_meta_hit(&hit, how);
-            self.note_hit(Command::Get, &key, &item);
+            self.note_hit(&key, &item);
             if !how.no_bump {
                 item.touch();
             }

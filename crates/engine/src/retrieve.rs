@@ -66,12 +66,12 @@ impl Worker {
             Some(item) if item.liveness() == Liveness::Live => {
                 let class = item.touch();
                 self.count_class(class, ClassCounter::GetHits);
-                self.note_hit(Command::Get, key, &item);
+                self.note_hit(key, &item);
                 Ok(item)
             }
             found => {
                 self.count(Counter::GetMisses);
-                self.note_miss(Command::Get, key);
+                self.note_miss(key);
                 Err(self.miss(found.as_ref()))
             }
         }
@@ -98,11 +98,11 @@ impl Worker {
         match &touched {
             Ok(item) => {
                 self.count_class(item.class(), ClassCounter::TouchHits);
-                self.note_hit(Command::Get, &key, item);
+                self.note_hit(&key, item);
             }
             Err(_) => {
                 self.count(Counter::TouchMisses);
-                self.note_miss(Command::Get, &key);
+                self.note_miss(&key);
             }
         }
         touched
@@ -121,7 +121,7 @@ impl Worker {
             match self.touch_found(&section, key, deadline, cas) {
                 Ok(item) => {
                     self.count_class(item.class(), ClassCounter::TouchHits);
-                    self.note_touched(Command::Touch, &key, &item);
+                    self.note_touched(&key, &item);
                     let cas = if is_shown { self.asked_cas(&item) } else { 0 };
                     return Ok(Touched { flags: item.flags(), cas });
                 }

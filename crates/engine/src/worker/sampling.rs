@@ -14,30 +14,30 @@ use crate::new_value::NewValue;
 impl Worker {
     /// Notes that the key's item was read.
     #[inline]
-    pub(crate) fn note_hit(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
-        self.count_in_namespace(command, key, Outcome::Hit);
+    pub(crate) fn note_hit(&self, key: &Key<'_>, item: &Item<'_>) {
+        self.count_in_namespace(Command::Get, key, Outcome::Hit);
         if self.sampler.takes(key.hash) {
             let what = (item.total_bytes(), item.deadline());
-            self.sampler.note(command, Kind::Hit, key, what);
+            self.sampler.note(Command::Get, Kind::Hit, key, what);
         }
     }
 
     /// Notes that the key's item got a deadline, or another state, and was not read.
     #[inline]
-    pub(crate) fn note_touched(&self, command: Command, key: &Key<'_>, item: &Item<'_>) {
-        self.count_in_namespace(command, key, Outcome::Other);
+    pub(crate) fn note_touched(&self, key: &Key<'_>, item: &Item<'_>) {
+        self.count_in_namespace(Command::Touch, key, Outcome::Other);
         if self.sampler.takes(key.hash) {
             let what = (item.total_bytes(), item.deadline());
-            self.sampler.note(command, Kind::Touched, key, what);
+            self.sampler.note(Command::Touch, Kind::Touched, key, what);
         }
     }
 
     /// Notes that the key was read and has no item.
     #[inline]
-    pub(crate) fn note_miss(&self, command: Command, key: &Key<'_>) {
-        self.count_in_namespace(command, key, Outcome::Other);
+    pub(crate) fn note_miss(&self, key: &Key<'_>) {
+        self.count_in_namespace(Command::Get, key, Outcome::Other);
         if self.sampler.takes(key.hash) {
-            self.sampler.note(command, Kind::Miss, key, (0, 0));
+            self.sampler.note(Command::Get, Kind::Miss, key, (0, 0));
         }
     }
 
@@ -62,11 +62,11 @@ impl Worker {
 
     /// Notes that the key was to be deleted: it no longer has an item.
     #[inline]
-    pub(crate) fn note_removed(&self, command: Command, key: &Key<'_>) {
+    pub(crate) fn note_removed(&self, key: &Key<'_>) {
         // A read that creates an item is a hit, as in `get_hits`.
-        self.count_in_namespace(command, key, Outcome::Hit);
+        self.count_in_namespace(Command::Delete, key, Outcome::Hit);
         if self.sampler.takes(key.hash) {
-            self.sampler.note(command, Kind::Removed, key, (0, 0));
+            self.sampler.note(Command::Delete, Kind::Removed, key, (0, 0));
         }
     }
 
