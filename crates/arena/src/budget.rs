@@ -1,9 +1,10 @@
 //! The memory limit: all memory that is resident for the store is charged here.
 //!
-//! Pages for items are taken only if they fit (`try_charge`). Index, bag blocks and connection
-//! buffers are charged without a check, because the current work cannot wait for them; the cleaner
-//! then frees pages until the sum fits again. So the sum stays within the limit plus what was
-//! charged since the cleaner's last step. A store that evicts nothing frees only free pages.
+//! Pages for items are taken only if they fit ([`Budget::try_take`]). Index, bag blocks and
+//! connection buffers are charged without a check, because the current work cannot wait for them;
+//! the cleaner then frees pages until the sum fits again. So the sum stays within the limit plus
+//! what was charged since the cleaner's last step. A store that evicts nothing frees only free
+//! pages.
 //!
 //! # Full file systems
 //!

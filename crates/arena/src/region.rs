@@ -25,14 +25,14 @@ use std::ops::Index;
 /// The implementor is made only of atomics (or arrays of them), so that any bytes are valid, any
 /// shared access is through atomic operations, and dropping it does nothing. Its alignment is at
 /// most 4096.
-pub unsafe trait Zeroed: Sync {}
+pub unsafe trait AnyBytes: Sync {}
 
 // SAFETY: an atomic integer; every bit pattern is a value.
-unsafe impl Zeroed for crate::sync::AtomicU32 {}
+unsafe impl AnyBytes for crate::sync::AtomicU32 {}
 // SAFETY: an atomic integer; every bit pattern is a value.
-unsafe impl Zeroed for crate::sync::AtomicU64 {}
+unsafe impl AnyBytes for crate::sync::AtomicU64 {}
 // SAFETY: made of atomic integers and padding alone.
-unsafe impl Zeroed for crate::control::Control {}
+unsafe impl AnyBytes for crate::control::Control {}
 
 /// The system's part: address space, and the memory under it.
 #[cfg(not(any(loom, miri)))]
@@ -204,7 +204,7 @@ mod system {
 
 #[cfg(not(loom))]
 mod mapped {
-    use super::{Zeroed, io, system};
+    use super::{AnyBytes, io, system};
     use std::fs::File;
     use std::marker::PhantomData;
     use std::ptr::NonNull;
@@ -212,7 +212,7 @@ mod mapped {
 
     /// `len` values of `T` in one mapping.
     #[derive(Debug)]
-    pub struct Region<T: Zeroed> {
+    pub struct Region<T: AnyBytes> {
         base: NonNull<T>,
         len: usize,
         /// The file behind it, and the region's start in it.
@@ -220,14 +220,14 @@ mod mapped {
         owns: PhantomData<T>,
     }
 
-    // SAFETY: the region owns its mapping; `T: Zeroed` is `Sync` and has no drop glue or thread
+    // SAFETY: the region owns its mapping; `T: AnyBytes` is `Sync` and has no drop glue or thread
     // affinity.
-    unsafe impl<T: Zeroed> Send for Region<T> {}
+    unsafe impl<T: AnyBytes> Send for Region<T> {}
     // SAFETY: shared access yields only `&T`, and `T: Sync`.
-    unsafe impl<T: Zeroed> Sync for Region<T> {}
+    unsafe impl<T: AnyBytes> Sync for Region<T> {}
 
     #[expect(clippy::len_without_is_empty, reason = "no region is empty")]
-    impl<T: Zeroed> Region<T> {
+    impl<T: AnyBytes> Region<T> {
         /// Reserves room for `len` values, all zero, none resident.
         ///
         /// # Errors
@@ -297,7 +297,7 @@ mod mapped {
             assert!(self.has(start, len), "range outside of the region");
             // SAFETY: `start <= self.len`, so the pointer stays inside the mapping or at its end.
             let from = unsafe { self.base.as_ptr().add(start) };
-            // SAFETY: the range lies inside the mapping, and zero bytes are valid for `T: Zeroed`.
+            // SAFETY: the range is inside the mapping, and zero bytes are valid for `T: AnyBytes`.
             unsafe { system::release(from.cast(), len * size_of::<T>(), self.file.is_some()) };
         }
 
@@ -342,7 +342,7 @@ mod mapped {
             }
             // SAFETY: below the length, so inside the mapping.
             let value = unsafe { self.base.as_ptr().add(index) };
-            // SAFETY: zero bytes are valid for `T: Zeroed`, and only `&T` is ever handed out.
+            // SAFETY: any bytes are valid for `T: AnyBytes`, and only `&T` is ever handed out.
             Some(unsafe { &*value })
         }
 
@@ -359,7 +359,7 @@ mod mapped {
         }
     }
 
-    impl<T: Zeroed> Drop for Region<T> {
+    impl<T: AnyBytes> Drop for Region<T> {
         fn drop(&mut self) {
             // SAFETY: the mapping was made by `reserve` or `in_file` with this length and no
             // reference outlives `self`.
@@ -370,15 +370,15 @@ mod mapped {
 
 #[cfg(loom)]
 mod mapped {
-    use super::{Zeroed, io};
+    use super::{AnyBytes, io};
 
     /// `len` values of `T` in a vector, made by `Default`.
     #[derive(Debug)]
-    pub struct Region<T: Zeroed> {
+    pub struct Region<T: AnyBytes> {
         values: Vec<T>,
     }
 
-    impl<T: Zeroed + Default> Region<T> {
+    impl<T: AnyBytes + Default> Region<T> {
         /// Room for `len` values.
         ///
         /// # Errors
@@ -390,7 +390,7 @@ mod mapped {
     }
 
     #[expect(clippy::len_without_is_empty, reason = "no region is empty")]
-    impl<T: Zeroed> Region<T> {
+    impl<T: AnyBytes> Region<T> {
         /// The value at `index`; `None` past the end.
         pub fn get(&self, index: usize) -> Option<&T> {
             self.values.get(index)
@@ -419,7 +419,7 @@ mod mapped {
 
 pub use mapped::Region;
 
-impl<T: Zeroed> Index<usize> for Region<T> {
+impl<T: AnyBytes> Index<usize> for Region<T> {
     type Output = T;
 
     #[inline]

@@ -12,7 +12,7 @@ use crate::table::{self, Bucket};
 use arena::chunks::SLACK_BYTES;
 use arena::control::Control;
 use arena::names::Names;
-use arena::region::{Region, Zeroed};
+use arena::region::{AnyBytes, Region};
 use arena::sync::{AtomicU32, AtomicU64};
 use std::fs::File;
 use std::io;
@@ -121,7 +121,7 @@ impl Offsets {
     }
 }
 
-fn bytes_of<T: Zeroed>(len: usize) -> usize {
+fn bytes_of<T: AnyBytes>(len: usize) -> usize {
     len * size_of::<T>()
 }
 

@@ -11,7 +11,7 @@
 //! of the tags: the slot's Acquire or the fence of a miss follows it.
 #![allow(unsafe_code, reason = "on the unsafe list in ARCHITECTURE.md")]
 
-use arena::region::Zeroed;
+use arena::region::AnyBytes;
 use arena::sync::{AtomicU32, Ordering};
 
 /// Words of packed tags. Models use one, so that three items and a link fill a bucket.
@@ -46,8 +46,8 @@ pub(crate) struct Bucket {
     slots: [AtomicU32; SLOTS],
 }
 
-// SAFETY: made of atomic integers alone; zero bytes are a bucket of free slots.
-unsafe impl Zeroed for Bucket {}
+// SAFETY: made only of atomic integers, whose every bit pattern is a value.
+unsafe impl AnyBytes for Bucket {}
 
 /// `true` if the content of a slot is a reference: neither free nor a link.
 #[inline]
