@@ -39,12 +39,6 @@ pub struct Entry {
     pub key: String,
 }
 
-/// True if a line starts like those of these formats.
-#[must_use]
-pub fn is_line(line: &[u8]) -> bool {
-    line.starts_with(b"[\"AS")
-}
-
 /// A line, without its end.
 #[must_use]
 pub fn line(entry: &Entry, version: Version) -> String {
