@@ -90,7 +90,6 @@ pub fn libmemcached_name(host: &str, port: u16) -> String {
 
 /// A server's name on the circle of libmemcached's `KETAMA_SPY`, which is spymemcached's for
 /// addresses without a name.
-#[must_use]
-pub fn spymemcached_name(host: &str, port: u16) -> String {
+pub(crate) fn spymemcached_name(host: &str, port: u16) -> String {
     format!("/{host}:{port}")
 }

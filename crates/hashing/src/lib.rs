@@ -28,7 +28,7 @@ mod rendezvous;
 mod spooky;
 
 pub use ch3::{POOL_SIZE_MAX, furc_hash};
-pub use continuum::{libmemcached_name, spymemcached_name};
+pub use continuum::libmemcached_name;
 pub use digest::KeyHash;
 pub use jump::{jump_hash, seed_of};
 pub use placement::{Placement, PlacementError};

@@ -201,6 +201,7 @@ impl Placement {
     }
 
     /// libmemcached's weighted `KETAMA_SPY`, which is spymemcached's for servers given by address.
+    /// No configuration of holdall selects it; it is for users of this crate.
     ///
     /// # Errors
     ///
