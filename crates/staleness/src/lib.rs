@@ -20,7 +20,6 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 
 /// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,39 +136,6 @@ pub struct Verdict {
     pub misses: usize,
 }
 
-impl Verdict {
-    /// The share of reads at most this stale.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "a share to print and to compare")]
-    pub fn fresh_within(&self, ns: u64) -> f64 {
-        let fresh = self.stale_ns.iter().filter(|stale| **stale <= ns).count();
-        if self.stale_ns.is_empty() { 1.0 } else { fresh as f64 / self.stale_ns.len() as f64 }
-    }
-
-    /// Panics with the faults, if there are any.
-    ///
-    /// # Panics
-    ///
-    /// When there is a fault: it is for tests.
-    #[track_caller]
-    pub fn assert_consistent(&self) {
-        let show = |wrong: &[String]| {
-            wrong.iter().take(10).fold(String::new(), |mut text, line| {
-                let _ = writeln!(text, "  {line}");
-                text
-            })
-        };
-        assert!(
-            self.impossible.is_empty() && self.stale_at_the_end.is_empty(),
-            "{} impossible reads:\n{}{} stale at the end:\n{}",
-            self.impossible.len(),
-            show(&self.impossible),
-            self.stale_at_the_end.len(),
-            show(&self.stale_at_the_end)
-        );
-    }
-}
-
 /// Judges a history. `delivered` is the time from which no stale version may be read.
 ///
 /// # Panics
@@ -222,7 +188,7 @@ mod tests {
             100,
         );
         assert_eq!(verdict.stale_ns, [0, 0, 15, 0]);
-        verdict.assert_consistent();
+        assert_eq!((verdict.impossible.len(), verdict.stale_at_the_end.len()), (0, 0));
     }
 
     #[test]
@@ -249,7 +215,7 @@ mod tests {
         let writes =
             [write(1, 0, WriteOutcome::Committed(10)), write(2, 20, WriteOutcome::Unknown)];
         let verdict = judge(&writes, &[read(200, 201, 1), read(200, 201, 2)], 100);
-        verdict.assert_consistent();
+        assert_eq!((verdict.impossible.len(), verdict.stale_at_the_end.len()), (0, 0));
     }
 
     #[test]

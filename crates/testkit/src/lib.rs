@@ -22,6 +22,7 @@ pub mod refused_allocations;
 pub mod rng;
 pub mod router;
 pub mod server;
+pub mod stale_reads;
 pub mod start_error;
 pub mod wire;
 

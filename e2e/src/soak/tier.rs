@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use testkit::database::{Mysqld, Session};
+use testkit::stale_reads::assert_consistent;
 use testkit::staleness::{Write, WriteOutcome, judge};
 use testkit::{Kind, Launch, Router, Server, Wire};
 
@@ -277,7 +278,7 @@ impl Rows {
         self.shared.compare(&[proxy], &truth);
         let reads = std::mem::take(&mut *self.shared.reads.lock().unwrap());
         let mut writes = self.shared.writes.lock().unwrap();
-        judge(&writes, &reads, delivered).assert_consistent();
+        assert_consistent(&judge(&writes, &reads, delivered));
         // No cache has older versions any more.
         let newest = |(key, row): (u64, &str)| {
             let outcome = WriteOutcome::Committed(0);

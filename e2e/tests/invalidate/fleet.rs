@@ -21,6 +21,7 @@ use rustix::process::Signal;
 use testkit::database::{Brand, Mysqld, Postgres};
 use testkit::process::free_port;
 use testkit::rng::seed_from_env;
+use testkit::stale_reads::assert_consistent;
 use testkit::staleness::judge;
 use testkit::{Rng, Wire};
 
@@ -241,7 +242,7 @@ impl Fleet {
         let writes = self.shared.writes.lock().unwrap().clone();
         let reads = std::mem::take(&mut *self.shared.reads.lock().unwrap());
         let verdict = judge(&writes, &reads, delivered);
-        verdict.assert_consistent();
+        assert_consistent(&verdict);
         let late: Vec<_> =
             verdict.stale_ns.iter().map(|age| age / 1_000_000).filter(|ms| *ms > 1000).collect();
         (verdict.stale_ns.len(), late)

@@ -18,6 +18,7 @@ use e2e::rows::{self, Shared};
 use testkit::Rng;
 use testkit::database::Brand;
 use testkit::rng::seed_from_env;
+use testkit::stale_reads::{assert_consistent, fresh_within};
 use testkit::staleness::judge;
 
 use crate::cut::{Faults, relay};
@@ -137,8 +138,8 @@ fn campaign(database: Database) -> String {
             std::mem::take(&mut *world.shared.reads.lock().unwrap()),
         );
         let verdict = judge(&writes, &reads, delivered);
-        verdict.assert_consistent();
-        last = Some((verdict.fresh_within(1_000_000_000), verdict.stale_ns.len()));
+        assert_consistent(&verdict);
+        last = Some((fresh_within(&verdict, 1_000_000_000), verdict.stale_ns.len()));
     }
     world.shared.end();
     for thread in threads {

@@ -12,6 +12,7 @@ use e2e::rows::{self, Shared};
 use rustix::process::Signal;
 use testkit::Rng;
 use testkit::rng::seed_from_env;
+use testkit::stale_reads::assert_consistent;
 use testkit::staleness::judge;
 
 use crate::database::{Database, sessions};
@@ -223,7 +224,7 @@ fn campaign(database: Database) {
         shared.compare(&clusters.addresses(), &truth);
         let writes = shared.writes.lock().unwrap().clone();
         let reads = std::mem::take(&mut *shared.reads.lock().unwrap());
-        judge(&writes, &reads, delivered).assert_consistent();
+        assert_consistent(&judge(&writes, &reads, delivered));
         // The victim of the next round has a standby.
         let waits = |one: &Invalidator| one.stat("working") == Some(0);
         let end = Instant::now() + Duration::from_secs(30);
