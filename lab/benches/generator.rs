@@ -13,11 +13,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bench::process::{self, DO_NOTHING};
 use bench::result::RunResult;
 use clap::Parser;
 use hdrhistogram::Histogram;
 use lab::rng::Rng;
+use lab::servers::{self, DO_NOTHING};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     let mut own = CpuSet::new();
     own.set(1);
     sched_setaffinity(None, &own).context("two processors are needed")?;
-    let servers = process::usual(&options.folder, false);
+    let servers = servers::usual(&options.folder, false);
     let nothing = servers.iter().find(|server| server.name == DO_NOTHING);
     let server = nothing.context("no do-nothing server")?.start(64, Some(0))?;
     println!("| pipeline | loop, thousand/s | generator, thousand/s | generator to loop |");

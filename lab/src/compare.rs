@@ -6,8 +6,9 @@ use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 
 use crate::load::{Load, Sample, check, fill};
+use crate::servers::DO_NOTHING;
 use crate::workload::{Batches, KINDS, Kind, Workload};
-use bench::process::{DO_NOTHING, Running, Server};
+use bench::process::{Running, Server};
 
 /// A plan of a comparison.
 #[derive(Clone, Debug)]

@@ -25,6 +25,7 @@ pub mod report;
 pub mod restart;
 pub mod rng;
 pub mod routed;
+pub mod servers;
 pub mod size_shift;
 pub mod thundering_herd;
 pub mod transient;

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use hdrhistogram::Histogram;
 
 use crate::compare::{Outcome, Round, Spread};
-use bench::process::{DO_NOTHING, MEMCACHED};
+use crate::servers::{DO_NOTHING, MEMCACHED};
 
 /// One server's rounds of one workload, aggregated.
 struct Line<'a> {

@@ -22,7 +22,8 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 
 use crate::lookaside::{Client, Hits, Item, ZipfFamily, paced};
-use bench::process::{MEMCACHED, Running, Server};
+use crate::servers::MEMCACHED;
+use bench::process::{Running, Server};
 
 /// The plan of the measurement.
 #[derive(Clone, Debug, clap::Args)]

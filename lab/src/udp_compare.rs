@@ -11,9 +11,10 @@ use anyhow::{Context, Result, ensure};
 
 use crate::compare::{Round, Spread};
 use crate::load::{Load, check, fill};
+use crate::servers::DO_NOTHING;
 use crate::udp::UdpLoad;
 use crate::workload::{Batches, Kind, Workload};
-use bench::process::{DO_NOTHING, Server};
+use bench::process::Server;
 
 /// A plan of a comparison.
 #[derive(Clone, Debug)]

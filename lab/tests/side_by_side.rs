@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use bench::process::{DO_NOTHING, Launch, MEMCACHED, Server};
+use bench::process::{Launch, Server};
 use lab::compare::{Plan, run};
 use lab::load::{check, fill};
 use lab::memory;
 use lab::report;
+use lab::servers::{DO_NOTHING, MEMCACHED};
 use lab::workload::{Batches, KINDS, Kind, Workload};
 
 fn nothing() -> Server {

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::io::{Read, Seek};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
@@ -32,33 +31,6 @@ pub enum Launch {
     /// Words of a command, in which `{port}` and `{memory}` (in MB) are replaced, and `{port+1}`
     /// and so on for a server with several ports.
     Command(Vec<String>),
-}
-
-/// The name of the server without lookups.
-pub const DO_NOTHING: &str = "do-nothing";
-
-/// The name of the server that the others are compared with.
-pub const MEMCACHED: &str = "memcached";
-
-/// memcached, holdall and do-nothing, the last two from `folder`; one worker each. The first two
-/// also answer UDP if `with_udp`.
-#[must_use]
-pub fn usual(folder: &Path, with_udp: bool) -> Vec<Server> {
-    let own = |name: &str| folder.join(name).display().to_string();
-    let command = |words: String| Launch::Command(words.split(' ').map(str::to_owned).collect());
-    let common = "-l 127.0.0.1 -p {port} -m {memory} -t 1 -c 1024 -u root";
-    let udp = if with_udp { "{port}" } else { "0" };
-    vec![
-        Server { name: MEMCACHED.into(), launch: command(format!("memcached -U {udp} {common}")) },
-        Server {
-            name: "holdall".into(),
-            launch: command(format!("{} serve -U {udp} {common}", own("holdall"))),
-        },
-        Server {
-            name: DO_NOTHING.into(),
-            launch: command(format!("{} {{port}}", own(DO_NOTHING))),
-        },
-    ]
 }
 
 impl FromStr for Server {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 
-use bench::process::{self, DO_NOTHING, MEMCACHED, Server};
+use bench::process::Server;
 use lab::compare::{self, Plan};
 use lab::expiry::{self, ExpiryPlan};
 use lab::instructions;
@@ -20,6 +20,7 @@ use lab::memory;
 use lab::report;
 use lab::restart;
 use lab::routed;
+use lab::servers::{self, DO_NOTHING, MEMCACHED};
 use lab::size_shift::{self, ShiftPlan};
 use lab::thundering_herd::{self, HerdPlan};
 use lab::transient::{self, TransientPlan, Variant};
@@ -486,7 +487,7 @@ impl Common {
             return Ok(self.servers.clone());
         }
         let exe = std::env::current_exe()?;
-        let mut servers = process::usual(exe.parent().unwrap_or_else(|| Path::new(".")), with_udp);
+        let mut servers = servers::usual(exe.parent().unwrap_or_else(|| Path::new(".")), with_udp);
         servers.retain(|server| !self.without.contains(&server.name));
         Ok(servers)
     }

@@ -14,9 +14,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use bench::process::{Running, Server, usual};
+use bench::process::{Running, Server};
 use lab::bystander::{Bystander, Seen, Work};
 use lab::load::fill;
+use lab::servers::usual;
 use lab::workload::{Batches, Kind, Workload};
 use processes::FrozenThread;
 
