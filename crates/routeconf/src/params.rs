@@ -1,7 +1,11 @@
-//! Parameters of a configuration, from its environment: `%default-route%`, `--config-params`, local
-//! addresses.
+//! Parameters of a configuration, from its environment: `%default-route%`, `--config-params`, the
+//! host's addresses.
 
 use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
 
 /// The value of a global parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +21,8 @@ pub enum ParamValue {
 pub struct Params {
     default_route: String,
     values: Vec<(String, ParamValue)>,
-    local: Vec<IpAddr>,
+    /// The host's addresses, listed for the first `@isLocalIp`.
+    host: OnceLock<Result<Vec<IpAddr>, Errno>>,
 }
 
 impl Default for Params {
@@ -35,8 +40,11 @@ impl Params {
         let (region, cluster) =
             default_route.trim_matches('/').split_once('/').unwrap_or((default_route, "."));
         let default_route = format!("/{region}/{cluster}/");
-        let mut params =
-            Self { default_route: default_route.clone(), values: Vec::new(), local: Vec::new() };
+        let mut params = Self {
+            default_route: default_route.clone(),
+            values: Vec::new(),
+            host: OnceLock::new(),
+        };
         params.set_text("default-route", &default_route);
         params.set_text("default-region", region);
         params.set_text("default-cluster", cluster);
@@ -63,11 +71,6 @@ impl Params {
         self.values.push((name.to_owned(), value));
     }
 
-    /// Sets the addresses for which `@isLocalIp` is true.
-    pub fn set_local_addresses(&mut self, addresses: Vec<IpAddr>) {
-        self.local = addresses;
-    }
-
     /// The prefix of keys without one.
     #[must_use]
     pub fn default_route(&self) -> &str {
@@ -80,7 +83,19 @@ impl Params {
         &self.values
     }
 
-    pub(crate) fn is_local(&self, address: &str) -> bool {
-        address.parse().is_ok_and(|address: IpAddr| self.local.contains(&address))
+    /// True for the addresses of the host's network interfaces.
+    pub(crate) fn is_local(&self, address: &str) -> Result<bool, Errno> {
+        let Ok(address) = address.parse::<IpAddr>() else { return Ok(false) };
+        let host = self.host.get_or_init(host_addresses).as_ref();
+        host.map(|known| known.contains(&address)).map_err(|error| *error)
     }
+}
+
+fn host_addresses() -> Result<Vec<IpAddr>, Errno> {
+    let addresses = getifaddrs()?.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+    });
+    Ok(addresses.collect())
 }

@@ -165,7 +165,7 @@ impl Expander<'_> {
             "define" => return Ok(first.clone()),
             "defined" => return Ok(Node::bool(self.is_defined(text(first)?, scope), at)),
             "fail" => return fail(at, text(first)?),
-            "isLocalIp" => return Ok(Node::bool(self.params.is_local(text(first)?), at)),
+            "isLocalIp" => return self.is_local(text(first)?, at),
             "range" => {
                 let (from, to) = (int(first)?, int(second)?);
                 self.charge(to.saturating_sub(from).try_into().unwrap_or(0), at)?;
@@ -187,6 +187,20 @@ impl Expander<'_> {
             "int" => Ok(Node::int(to_int(first)?, at)),
             "str" => Ok(Node { value: Value::String(to_text(first)?.into()), at }),
             _ => self.collections(name, first, rest, at),
+        }
+    }
+
+    fn is_local(&self, address: &str, at: At) -> Fallible<Node> {
+        match self.params.is_local(address) {
+            Ok(is_local) => Ok(Node::bool(is_local, at)),
+            Err(error) => fail(
+                at,
+                format!(
+                    "cannot list the addresses of this host: {}; a systemd unit needs AF_NETLINK \
+                     in RestrictAddressFamilies",
+                    error.desc()
+                ),
+            ),
         }
     }
 }
