@@ -42,13 +42,13 @@ fn check(address: SocketAddr, words: &[&str]) {
 #[test]
 fn every_call_against_our_server() {
     let mut server = Launch::new(Kind::Holdall).start();
-    check(server.addr(), &["leases"]);
+    check(server.addr(), &["leases", "direct"]);
     server.assert_alive("the client");
 }
 
 #[test]
 fn every_call_against_memcached() {
-    check(Launch::new(Kind::Memcached).start().addr(), &[]);
+    check(Launch::new(Kind::Memcached).start().addr(), &["direct"]);
 }
 
 #[test]

@@ -38,6 +38,10 @@ async def commands(address):
         same(await client.delete("a"), True, "delete")
         same(await client.delete_many(["a", "b"]), True, "delete_many")
 
+        paths = {key: key for key in ("k", "/././k", "/*/*/k", "/shop/shoes/17")}
+        same(await client.set_many(paths), [], "set_many of paths")
+        same(await client.get_many(paths), paths, "paths are keys as others")
+
         async def load():
             return "loaded"
 

@@ -1,4 +1,6 @@
-"""Every call of the Python client against a live server: `check_client.py ADDRESS [leases]`."""
+"""Every call of the Python client against a live server: `check_client.py ADDRESS [leases] [direct]`.
+
+`leases`: the server has them. `direct`: it is not a proxy, which would take routing prefixes off keys."""
 
 import os
 import signal
@@ -12,6 +14,7 @@ from holdall import CacheError, Client, IllegalInputError, Markers, PickleSerde,
 
 ADDRESS = sys.argv[1]
 LEASES = "leases" in sys.argv
+DIRECT = "direct" in sys.argv
 
 
 def commands():
@@ -214,6 +217,22 @@ def routes():
     same(c.servers()[-1][:2], (ADDRESS, "up"), "the state of the server")
 
 
+def paths():
+    """Keys that begin as if with a routing prefix, next to the key that would be left of them."""
+    keys = ["k", "/././k", "/*/*/k", "/shop/shoes/17"]
+    c = Client(ADDRESS, default_noreply=False)
+    same(c.set_many({key: key for key in keys}), [], "set_many of paths")
+    same(c.get_many(keys), {key: key.encode() for key in keys}, "get_many of paths")
+    prefixed = Client(ADDRESS, key_prefix="/shop/shoes/")
+    same(prefixed.get("17"), b"/shop/shoes/17", "a path as the key's prefix")
+    for key in keys:
+        same(c.delete(key), True, f"delete of {key}")
+        same(c.get_or_load(key, lambda: f"loaded {key}"), f"loaded {key}".encode(), "get_or_load")
+        same(c.get(key), f"loaded {key}".encode(), f"{key} is cached")
+    config = '{"pools": {"A": {"servers": ["%s"]}}, "route": "PoolRoute|A"}' % ADDRESS
+    same(Client(config=config).get("/././k"), b"loaded k", "a configuration has routing prefixes")
+
+
 def forks():
     c = Client(ADDRESS, default_noreply=False)
     c.set("fork", b"parent")
@@ -322,6 +341,8 @@ loads_without_a_serde()
 markers()
 failures()
 routes()
+if DIRECT:
+    paths()
 forks()
 threads()
 signals()

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use discovery::{AccessFiles, Discovered, Discovery, is_source};
-use routeconf::{FileSources, Params, load};
+use routeconf::ast::Entry;
+use routeconf::{FileSources, Loaded, Params, load};
 use spool::Spool;
 
 use crate::client::{Client, Inner};
@@ -93,7 +94,8 @@ impl Default for Builder {
 impl Builder {
     /// One pool of these servers: `host:port`, `[v6]:port` or `unix:/path`; or one source that
     /// names them, such as `srv:NAME` or `etcd:HOST:PORT/PREFIX` (docs/discovery.md), which is
-    /// queried repeatedly, like names.
+    /// queried repeatedly, like names. Keys are sent as they are: one that begins with
+    /// `/region/cluster/` has no routing prefix.
     #[must_use]
     pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
         self.routes = Routes::Servers(servers.into_iter().map(Into::into).collect());
@@ -122,7 +124,7 @@ impl Builder {
         self
     }
 
-    /// The route of keys without a routing prefix: `/region/cluster/`.
+    /// The route of keys without a routing prefix in a configuration: `/region/cluster/`.
     #[must_use]
     pub fn default_route(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.default_route);
@@ -363,6 +365,7 @@ impl Builder {
             Routes::Servers(servers) => {
                 let text = pool_of(servers, &self.hash, self.is_binary, self.tls.is_some())?;
                 Self::understand("<text>", &text, Path::new(""), &params, discovery)
+                    .map(without_prefixes)
             }
         };
         let loaded = loaded.map_err(|rejected| BuildError(rejected.render()))?;
@@ -401,7 +404,7 @@ impl Builder {
         path: &Path,
         params: &Params,
         discovery: &Discovery,
-    ) -> Result<routeconf::Loaded, routeconf::Rejected> {
+    ) -> Result<Loaded, routeconf::Rejected> {
         load(name, text, params, &mut Discovered { files: FileSources::beside(path), discovery })
     }
 }
@@ -447,6 +450,19 @@ impl Client {
         self.inner.replace(&planned.plan).map_err(|error| failed(&error))?;
         watch(&self.inner, builder.clone(), sources, &planned).map_err(|error| failed(&error))
     }
+}
+
+/// The configuration of [`pool_of`], whose keys have no routing prefixes: its caller never chose
+/// mcrouter's, and a path of a URL is a usual key.
+fn without_prefixes(mut loaded: Loaded) -> Loaded {
+    for listener in &mut loaded.config.listeners {
+        if let Entry::Prefixes(prefixes) = &listener.entry
+            && let [only] = prefixes.as_slice()
+        {
+            listener.entry = Entry::Plain(only.route);
+        }
+    }
+    loaded
 }
 
 fn start_failed(error: &std::io::Error) -> BuildError {

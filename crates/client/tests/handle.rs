@@ -263,6 +263,39 @@ fn a_look_aside_read_is_behind_the_delete_before_it() {
     }
 }
 
+/// Keys that a configuration of mcrouter would route by their beginning, next to the key that would
+/// be left of them.
+#[test]
+fn keys_of_plain_servers_have_no_routing_prefixes() {
+    let server = Server::memcached(&[]);
+    let client = Client::builder().servers([server.addr().to_string()]).build().unwrap();
+    let client = BlockingClient::from(client);
+    let reads = client.client().look_aside();
+    let keys = ["k", "/././k", "/*/*/k", "/a/b/k", "/a/b/", "///"];
+    for key in keys {
+        client.set(key, key.as_bytes().to_vec(), 0).unwrap();
+    }
+    let mut wire = server.connect();
+    for (key, got) in keys.into_iter().zip(client.get_many(&keys).unwrap()) {
+        assert_eq!(got.unwrap().unwrap().bytes, key.as_bytes(), "{key}");
+        let item = format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len());
+        wire.expect(format!("get {key}\r\n").as_bytes(), item.as_bytes());
+    }
+    for key in keys {
+        assert!(client.delete(key).unwrap(), "{key}");
+        let mut loads = 0;
+        for _ in 0..2 {
+            let load = || {
+                loads += 1;
+                Ok::<_, ()>(format!("{key}, loaded"))
+            };
+            let got = client.get_or_load(&reads, key, load).unwrap();
+            assert_eq!(got, format!("{key}, loaded"));
+        }
+        assert_eq!(loads, 1, "{key}");
+    }
+}
+
 /// With the maximum wait of a caller for another's load.
 #[test]
 fn a_wait_may_be_longer_than_any_time_that_there_is() {
