@@ -120,7 +120,8 @@ class Client:
     fails because of the cache, and stores nothing after a failure.
 
     `serde` has pymemcache's `serialize(key, value) -> (bytes, flags)` and `deserialize(key, bytes, flags)`. `compress` ("zstd" or
-    "lz4") packs values of `compress_threshold` bytes and more; values packed in either way are always read.
+    "lz4") packs values of `compress_threshold` bytes and more; values packed in either way are always read. `append` and `prepend` to
+    a packed value make it unreadable, so do not use them with `compress`.
 
     `tls` is a `TLS`, True for one without files, or a dict of what it holds; `username` and `password` are what connections begin with.
 

@@ -103,6 +103,8 @@ def values():
         packing = Client(ADDRESS, serde=TypedSerde(), compress=kind, compress_threshold=100)
         packing.set("packed", "the same words " * 1000, noreply=False)
         same(plain.get("packed"), "the same words " * 1000, kind)
+        same(packing.append("packed", "tail", noreply=False), True, "append to a packed value")
+        refused(CacheError, "a packed value with more behind it", plain.get, "packed")
 
 
 def look_aside():

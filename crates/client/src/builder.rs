@@ -168,7 +168,8 @@ impl Builder {
     }
 
     /// Compresses values of `threshold_bytes` and more. Values in either compression can always be
-    /// read.
+    /// read. A client that calls [`Client::append`] or [`Client::prepend`] must not compress,
+    /// because they make a compressed value unreadable.
     #[must_use]
     pub const fn compression(mut self, compression: Compression, threshold_bytes: usize) -> Self {
         self.codec.compression = compression;

@@ -101,10 +101,14 @@ impl Codec {
         let mut unpacked = Vec::new();
         // One byte more than allowed shows that there is more.
         let limit = self.value_bytes_max as u64 + 1;
-        let mut decoder = zstd::Decoder::new(bytes).map_err(damaged)?.single_frame();
+        let mut decoder = zstd::Decoder::with_buffer(bytes).map_err(damaged)?.single_frame();
         decoder.by_ref().take(limit).read_to_end(&mut unpacked).map_err(damaged)?;
         if unpacked.len() > self.value_bytes_max {
             return Err(TOO_LARGE);
+        }
+        // An `append` to the compressed item, which would be lost without an error.
+        if !decoder.finish().is_empty() {
+            return Err(Error::Undecodable("there are bytes after its zstd frame"));
         }
         Ok(unpacked)
     }
@@ -174,5 +178,21 @@ mod tests {
             assert!(codec.unpack(whole[..len].to_vec(), FLAG_LZ4).is_err(), "{len}");
         }
         assert!(codec.unpack(b"x".to_vec(), FLAG_LZ4 | FLAG_ZSTD).is_err());
+    }
+
+    #[test]
+    fn bytes_added_to_a_compressed_value_are_an_error() {
+        let text = b"the same words, the same words, the same words".repeat(9);
+        let reader = codec(Compression::Off, 1 << 20);
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let (packed, flags) =
+                codec(compression, 1 << 20).pack(Cow::Borrowed(&text), 0).unwrap();
+            for more in [&b"tail"[..], b"\0", &packed] {
+                for bytes in [[&packed, more].concat(), [more, &packed].concat()] {
+                    let read = reader.unpack(bytes, flags);
+                    assert!(read.is_err(), "{compression:?}, {}", more.escape_ascii());
+                }
+            }
+        }
     }
 }
