@@ -57,7 +57,6 @@ _SAME = frozenset(
         "timeout",
         "connect_timeout",
         "deadline",
-        "threads",
         "max_value_bytes",
         "compress",
         "compress_threshold",

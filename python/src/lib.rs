@@ -60,7 +60,6 @@ fn builder(settings: &Bound<'_, PyDict>) -> PyResult<Builder> {
             "timeout" => builder.timeout(secs()?),
             "connect_timeout" => builder.connect_timeout(secs()?),
             "deadline" => builder.deadline(secs()?),
-            "threads" => builder.threads(value.extract()?),
             "timeouts_until_tko" => builder.timeouts_until_tko(value.extract()?),
             "pending_max" => builder.pending_max(value.extract()?),
             "tls" => builder.tls(tls(&value)?),

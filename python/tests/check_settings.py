@@ -65,6 +65,7 @@ def wrong():
         (TypeError, "TLS(", {"tls_context": ssl.create_default_context()}),
         (TypeError, "TLS(", {"tls": ssl.create_default_context()}),
         (TypeError, "colour", {"colour": "red"}),
+        (TypeError, "threads", {"threads": 4}),
         (TypeError, "colour", {"tls": {"colour": "red"}}),
         (IllegalInputError, "go together", {"tls": TLS(cert="c")}),
         (IllegalInputError, "verify", {"tls": TLS(ca_cert="c", verify=False)}),
