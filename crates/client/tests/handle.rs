@@ -276,7 +276,7 @@ fn keys_of_plain_servers_have_no_routing_prefixes() {
         client.set(key, key.as_bytes().to_vec(), 0).unwrap();
     }
     let mut wire = server.connect();
-    for (key, got) in keys.into_iter().zip(client.get_many(&keys).unwrap()) {
+    for (key, got) in keys.into_iter().zip(client.get_many(keys).unwrap()) {
         assert_eq!(got.unwrap().unwrap().bytes, key.as_bytes(), "{key}");
         let item = format!("VALUE {key} 0 {}\r\n{key}\r\nEND\r\n", key.len());
         wire.expect(format!("get {key}\r\n").as_bytes(), item.as_bytes());
