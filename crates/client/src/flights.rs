@@ -9,6 +9,8 @@
 //!    leader.
 //! 3. A caller that joined a flight after a write of the same client would get a value loaded
 //!    before it, so a write makes the next caller start a new flight.
+//! 4. A reply of the cache shows that a value is current to the callers that joined before its
+//!    request was sent. Another process may have deleted the key before a later caller's request.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -26,9 +28,17 @@ pub(crate) enum Finished {
     GivenUp,
     /// The error of the leader's loader.
     Failed(Arc<dyn Any + Send + Sync>),
-    /// A value; `is_current` if the cache has shown that nothing changed the key since the waiting
-    /// callers requested it.
+    /// A value; `is_current` if the cache had it after this caller requested it.
     Value { value: Value, is_current: bool },
+}
+
+/// The end of a flight.
+#[derive(Debug)]
+enum End {
+    GivenUp,
+    Failed(Arc<dyn Any + Send + Sync>),
+    /// A value, and the number of the request that has shown that it is current; 0: none has.
+    Value(Value, u64),
 }
 
 /// The flights of a client, by key.
@@ -45,7 +55,9 @@ pub(crate) struct Flight(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    finished: Option<Finished>,
+    end: Option<End>,
+    /// The leaders' requests since the flight began.
+    requests: u64,
     waiting: Vec<Waker>,
     /// The callers that query the cache or load, and the number of those that load.
     leaders: usize,
@@ -59,14 +71,24 @@ pub(crate) struct Leader<'f> {
     flights: &'f Flights,
     key: &'f [u8],
     flight: Arc<Flight>,
+    /// The number of this caller's last request; 0: none yet.
+    request: u64,
     loads: bool,
     has_ended: bool,
+}
+
+/// A caller that waits for a flight's outcome.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    flight: Arc<Flight>,
+    /// The number of the leaders' last request before it joined.
+    joined_after: u64,
 }
 
 /// The role of a caller after a miss.
 #[derive(Debug)]
 pub(crate) enum Joined<'f> {
-    Follower(Arc<Flight>),
+    Follower(Follower),
     Leader(Leader<'f>),
 }
 
@@ -79,16 +101,16 @@ impl Flights {
     pub(crate) fn join<'f>(&'f self, key: &'f [u8]) -> Joined<'f> {
         let mut keys = lock(&self.keys);
         if let Some(flight) = keys.get(key) {
-            return Joined::Follower(Arc::clone(flight));
+            return Joined::Follower(Follower::new(flight));
         }
         Joined::Leader(self.begin(&mut keys, key))
     }
 
-    /// Joins the flight after `old`, or starts it.
-    pub(crate) fn join_after<'f>(&'f self, key: &'f [u8], old: &Arc<Flight>) -> Joined<'f> {
+    /// Joins the flight after that of `old`, or starts it.
+    pub(crate) fn join_after<'f>(&'f self, key: &'f [u8], old: &Follower) -> Joined<'f> {
         let mut keys = lock(&self.keys);
-        match keys.get(key).filter(|flight| !Arc::ptr_eq(flight, old)) {
-            Some(flight) => Joined::Follower(Arc::clone(flight)),
+        match keys.get(key).filter(|flight| !Arc::ptr_eq(flight, &old.flight)) {
+            Some(flight) => Joined::Follower(Follower::new(flight)),
             None => Joined::Leader(self.begin(&mut keys, key)),
         }
     }
@@ -115,7 +137,7 @@ impl Flights {
     /// Called under the lock of the keys, so that a flight does not end in the meantime.
     fn leader<'f>(&'f self, key: &'f [u8], flight: Arc<Flight>) -> Leader<'f> {
         lock(&flight.0).leaders += 1;
-        Leader { flights: self, key, flight, loads: false, has_ended: false }
+        Leader { flights: self, key, flight, request: 0, loads: false, has_ended: false }
     }
 
     /// Detaches the current flight, because the key is being written: later callers do not join it.
@@ -137,22 +159,33 @@ impl Leader<'_> {
         }
     }
 
-    pub(crate) const fn flight(&self) -> &Arc<Flight> {
-        &self.flight
+    /// Counts a request whose reply may show that a value is current. The caller sends it
+    /// afterwards.
+    pub(crate) fn requests(&mut self) {
+        let mut state = lock(&self.flight.0);
+        state.requests += 1;
+        self.request = state.requests;
     }
 
-    /// Ends the flight with a value, which is made only if a caller waits.
+    /// Waits for the outcome of another leader of the same flight.
+    pub(crate) fn follows(&self) -> Follower {
+        Follower::new(&self.flight)
+    }
+
+    /// Ends the flight with a value, which is made only if a caller waits. `is_current`: the last
+    /// [request](Self::requests) has shown that.
     pub(crate) fn finish(mut self, value: impl FnOnce() -> Value, is_current: bool) {
-        self.end(|_| true, || Finished::Value { value: value(), is_current });
+        let request = if is_current { self.request } else { 0 };
+        self.end(|_| true, || End::Value(value(), request));
     }
 
     /// Ends the flight with the error of this caller's loader, unless another one loads.
     pub(crate) fn fail(mut self, error: Arc<dyn Any + Send + Sync>) {
-        self.end(|state| state.loaders == 0, || Finished::Failed(error));
+        self.end(|state| state.loaders == 0, || End::Failed(error));
     }
 
     /// Stops leading; the flight ends if it `ends`.
-    fn end(&mut self, ends: impl FnOnce(&State) -> bool, finished: impl FnOnce() -> Finished) {
+    fn end(&mut self, ends: impl FnOnce(&State) -> bool, end: impl FnOnce() -> End) {
         self.has_ended = true;
         let mut keys = lock(&self.flights.keys);
         let mut state = lock(&self.flight.0);
@@ -167,7 +200,7 @@ impl Leader<'_> {
         drop(keys);
         // Two: this one's, and a waiting caller's; no other can join any more.
         if ends && Arc::strong_count(&self.flight) > 1 {
-            self.flight.settle(finished());
+            self.flight.settle(end());
         }
     }
 }
@@ -175,27 +208,44 @@ impl Leader<'_> {
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.end(|state| state.leaders == 0, || Finished::GivenUp);
+            self.end(|state| state.leaders == 0, || End::GivenUp);
         }
     }
 }
 
 impl Flight {
     /// The first outcome counts.
-    fn settle(&self, finished: Finished) {
+    fn settle(&self, end: End) {
         let mut state = lock(&self.0);
-        state.finished.get_or_insert(finished);
+        state.end.get_or_insert(end);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Follower {
+    fn new(flight: &Arc<Flight>) -> Self {
+        let joined_after = lock(&flight.0).requests;
+        Self { flight: Arc::clone(flight), joined_after }
+    }
+
+    fn outcome(&self, end: &End) -> Finished {
+        match end {
+            End::GivenUp => Finished::GivenUp,
+            End::Failed(error) => Finished::Failed(Arc::clone(error)),
+            End::Value(value, request) => {
+                Finished::Value { value: value.clone(), is_current: *request > self.joined_after }
+            }
+        }
     }
 
     /// Waits for the outcome.
     pub(crate) async fn finished(&self) -> Finished {
         poll_fn(|context| {
-            let mut state = lock(&self.0);
-            if let Some(finished) = &state.finished {
-                return Poll::Ready(finished.clone());
+            let mut state = lock(&self.flight.0);
+            if let Some(end) = &state.end {
+                return Poll::Ready(self.outcome(end));
             }
             if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
                 state.waiting.push(context.waker().clone());
@@ -213,18 +263,19 @@ mod tests {
     use std::pin::pin;
     use std::task::Context;
 
-    fn land(leader: Leader<'_>) {
+    fn land(mut leader: Leader<'_>) {
+        leader.requests();
         leader.finish(Value::default, true);
     }
 
-    fn follower<'f>(flights: &'f Flights, key: &'f [u8]) -> Arc<Flight> {
+    fn follower<'f>(flights: &'f Flights, key: &'f [u8]) -> Follower {
         match flights.join(key) {
-            Joined::Follower(flight) => flight,
+            Joined::Follower(follower) => follower,
             Joined::Leader(_) => panic!("there is a flight"),
         }
     }
 
-    fn outcome(flight: &Flight) -> Option<Finished> {
+    fn outcome(flight: &Follower) -> Option<Finished> {
         let mut context = Context::from_waker(Waker::noop());
         match pin!(flight.finished()).poll(&mut context) {
             Poll::Ready(finished) => Some(finished),
@@ -242,6 +293,19 @@ mod tests {
         land(leader);
         assert!(matches!(outcome(&flight), Some(Finished::Value { is_current: true, .. })));
         assert!(matches!(flights.join(b"k"), Joined::Leader(_)));
+    }
+
+    /// The second caller's request may have come after a delete, and the leader's before it.
+    #[test]
+    fn a_value_is_current_for_those_who_joined_before_its_request() {
+        let flights = Flights::default();
+        let Joined::Leader(mut leader) = flights.join(b"k") else { panic!("nobody flies") };
+        let before = follower(&flights, b"k");
+        leader.requests();
+        let after = follower(&flights, b"k");
+        leader.finish(Value::default, true);
+        assert!(matches!(outcome(&before), Some(Finished::Value { is_current: true, .. })));
+        assert!(matches!(outcome(&after), Some(Finished::Value { is_current: false, .. })));
     }
 
     #[test]
@@ -281,7 +345,7 @@ mod tests {
         assert!(outcome(&flight).is_none(), "another loads");
         second.fail(error());
         assert!(matches!(outcome(&flight), Some(Finished::Failed(_))));
-        assert!(matches!(outcome(asks.flight()), Some(Finished::Failed(_))));
+        assert!(matches!(outcome(&asks.follows()), Some(Finished::Failed(_))));
         assert_eq!(flights.count.load(Ordering::Relaxed), 0);
     }
 

@@ -252,8 +252,11 @@ impl LookAside {
         key: &[u8],
         value: &T,
         fill: Fill<'_>,
-        leader: Option<Leader<'_>>,
+        mut leader: Option<Leader<'_>>,
     ) {
+        if let Some(leader) = &mut leader {
+            leader.requests();
+        }
         let request = match &fill {
             Fill::Add => Some((Command::Add, 0)),
             Fill::Lease(lease) => Some((Command::LeaseSet, lease.token())),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, Lease};
 use crate::early::{LoadTimes, Read};
 use crate::error::Error;
-use crate::flights::{Finished, Flight, Joined, Leader};
+use crate::flights::{Finished, Follower, Joined, Leader};
 use crate::held_lease::HeldLease;
 use crate::look_aside_counters::count;
 use crate::value::Value;
@@ -89,6 +89,9 @@ impl<'c> Reader<'c> {
     /// Queries and waits until this caller has the value, or loads it.
     pub(crate) async fn next(&mut self) -> Next<'c> {
         loop {
+            if let Some(leader) = &mut self.leader {
+                leader.requests();
+            }
             let found = match self.find().await {
                 Err(Error::BadKey) => return Next::BadKey,
                 Err(_) => Found::Miss(Fill::Nothing),
@@ -208,7 +211,7 @@ impl<'c> Reader<'c> {
             Fill::Add | Fill::Nothing if self.leader.is_some() => {}
             Fill::Add | Fill::Nothing => match flights.join(key) {
                 Joined::Leader(leader) => self.leader = Some(leader),
-                Joined::Follower(flight) => return self.follow(flight).await,
+                Joined::Follower(follower) => return self.follow(follower).await,
             },
         }
         Some(Next::Load(fill))
@@ -220,31 +223,31 @@ impl<'c> Reader<'c> {
             return Some(Next::Load(Fill::Nothing));
         }
         count(&self.settings.client.inner.counters.waits);
-        let flight = match &self.leader {
-            Some(leader) => Arc::clone(leader.flight()),
+        let other = match &self.leader {
+            Some(leader) => leader.follows(),
             None => match self.settings.client.inner.flights.join(self.key) {
-                Joined::Leader(leader) => Arc::clone(self.leader.insert(leader).flight()),
-                Joined::Follower(flight) => return self.follow(flight).await,
+                Joined::Leader(leader) => self.leader.insert(leader).follows(),
+                Joined::Follower(follower) => return self.follow(follower).await,
             },
         };
         let wait = self.wait.min(self.left());
         self.wait = (self.wait * 2).min(self.settings.wait_longest);
         // Another caller of this process may have the lease.
-        let finished = self.finished(&flight, wait).await?;
+        let finished = self.finished(&other, wait).await?;
         self.leader = None;
         self.shared(finished)
     }
 
     /// Waits for another caller's outcome. A caller that has waited the maximum time for the same
     /// flight starts the next, because its leader may be stuck.
-    async fn follow(&mut self, mut flight: Arc<Flight>) -> Option<Next<'c>> {
+    async fn follow(&mut self, mut follower: Follower) -> Option<Next<'c>> {
         let settings = self.settings;
         loop {
-            if let Some(finished) = self.finished(&flight, settings.wait_total).await {
+            if let Some(finished) = self.finished(&follower, settings.wait_total).await {
                 return self.shared(finished);
             }
-            match settings.client.inner.flights.join_after(self.key, &flight) {
-                Joined::Follower(next) => flight = next,
+            match settings.client.inner.flights.join_after(self.key, &follower) {
+                Joined::Follower(next) => follower = next,
                 Joined::Leader(leader) => {
                     self.leader = Some(leader);
                     return None;
@@ -267,8 +270,8 @@ impl<'c> Reader<'c> {
     }
 
     /// The flight's outcome, if it comes in time.
-    async fn finished(&self, flight: &Flight, within: Duration) -> Option<Finished> {
-        let mut finished = pin!(flight.finished());
+    async fn finished(&self, follower: &Follower, within: Duration) -> Option<Finished> {
+        let mut finished = pin!(follower.finished());
         let mut late = pin!(self.settings.client.sleep(within));
         poll_fn(|context| match finished.as_mut().poll(context) {
             Poll::Ready(finished) => Poll::Ready(Some(finished)),
