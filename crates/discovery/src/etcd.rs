@@ -16,6 +16,9 @@ struct Range {
     kvs: Vec<Pair>,
     #[serde(default)]
     more: bool,
+    /// The number of keys in the range: text, as protocol buffers write 64-bit numbers in JSON, or
+    /// a number.
+    count: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,7 +52,7 @@ pub(crate) fn servers(
     for (place, endpoint) in endpoints.split(',').enumerate() {
         let own = deadline.of_first(tries - place);
         let gateway = Gateway::of(scheme, endpoint, access, own);
-        match range(&gateway, prefix).and_then(|text| members(&text)) {
+        match range(&gateway, prefix).and_then(|text| members(&text, prefix)) {
             Ok(members) => return Ok(members),
             Err(error) => failed = error,
         }
@@ -113,22 +116,34 @@ fn end_of(prefix: &[u8]) -> Vec<u8> {
     vec![0]
 }
 
-/// The servers in an answer.
-pub(crate) fn members(text: &str) -> io::Result<Vec<Member>> {
+/// The servers in an answer, which must be all keys below the prefix.
+pub(crate) fn members(text: &str, prefix: &str) -> io::Result<Vec<Member>> {
     let range: Range = serde_json::from_str(text).map_err(io::Error::other)?;
     if range.more {
         return Err(io::Error::other("it has more keys than it tells"));
+    }
+    // A gateway or a cache in between may have cut the list.
+    if let Some(count) = &range.count {
+        let len = range.kvs.len();
+        let counted = count.as_u64().or_else(|| count.as_str()?.parse().ok());
+        if counted != u64::try_from(len).ok() {
+            return Err(io::Error::other(format!("it counts {count} keys, but sends {len}")));
+        }
     }
     let plain =
         |text: &str| STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let member = |pair: &Pair| {
         let (key, value) = (plain(&pair.key)?, plain(&pair.value)?);
         let value = value.trim();
+        key.starts_with(prefix).then_some(())?;
         Member::parse(if value.is_empty() { key.rsplit('/').next()? } else { value })
     };
     let wrong = |pair: &Pair| {
-        let key = plain(&pair.key).unwrap_or_default();
-        io::Error::other(format!("{key:?} is no server"))
+        let key = STANDARD.decode(&pair.key).unwrap_or_default();
+        let key = String::from_utf8_lossy(&key);
+        let is_below = key.starts_with(prefix);
+        let what = if is_below { "no server" } else { "not below the prefix" };
+        io::Error::other(format!("the key {key:?} is {what}"))
     };
     range.kvs.iter().map(|pair| member(pair).ok_or_else(|| wrong(pair))).collect()
 }
@@ -144,21 +159,44 @@ mod tests {
         assert_eq!(end_of(b"\xff\xff"), [0]);
     }
 
+    fn pair(key: &str, value: &str) -> String {
+        let (key, value) = (STANDARD.encode(key), STANDARD.encode(value));
+        format!(r#"{{"key": "{key}", "value": "{value}"}}"#)
+    }
+
+    fn text(pairs: &[String]) -> String {
+        format!(r#"{{"kvs": [{}]}}"#, pairs.join(", "))
+    }
+
     #[test]
     fn values_or_keys_are_servers() {
-        let pair = |key: &str, value: &str| {
-            format!(
-                r#"{{"key": "{}", "value": "{}"}}"#,
-                STANDARD.encode(key),
-                STANDARD.encode(value)
-            )
-        };
-        let text = |pairs: &[String]| format!(r#"{{"kvs": [{}]}}"#, pairs.join(", "));
+        let members = |text: &str| members(text, "m/");
         let good = text(&[pair("m/1", "10.0.0.1:11211\n"), pair("m/h.example:7", "")]);
         let servers: Vec<String> = members(&good).unwrap().iter().map(Member::server).collect();
         assert_eq!(servers, ["10.0.0.1:11211", "h.example:7"]);
         assert_eq!(members("{}").unwrap(), []);
         assert!(members(&text(&[pair("m/1", "no port")])).is_err());
         assert!(members(r#"{"more": true}"#).is_err() && members("oops").is_err());
+    }
+
+    #[test]
+    fn an_answer_must_have_all_keys_that_it_counts() {
+        let one = pair("m/1", "10.0.0.1:11211");
+        let counted = |count: &str| format!(r#"{{"kvs": [{one}], "count": {count}}}"#);
+        for count in [r#""1""#, "1", "null"] {
+            assert_eq!(members(&counted(count), "m/").unwrap().len(), 1, "{count}");
+        }
+        for count in [r#""3""#, "3", r#""0""#, r#""oops""#] {
+            let error = members(&counted(count), "m/").unwrap_err().to_string();
+            assert_eq!(error, format!("it counts {count} keys, but sends 1"));
+        }
+        assert!(members(r#"{"count": "2"}"#, "m/").is_err());
+    }
+
+    #[test]
+    fn keys_of_another_prefix_are_no_servers() {
+        let other = text(&[pair("m/1", "10.0.0.1:11211"), pair("/other/2", "10.0.0.2:11211")]);
+        let error = members(&other, "m/").unwrap_err().to_string();
+        assert_eq!(error, r#"the key "/other/2" is not below the prefix"#);
     }
 }

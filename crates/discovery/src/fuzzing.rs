@@ -12,7 +12,9 @@ pub fn check(bytes: &[u8]) {
     let Some((source, answer)) = bytes.split_first() else { return };
     let found = match source % 3 {
         0 => elasticache::read(answer).map(|answer| answer.members),
-        1 => str::from_utf8(answer).map_err(std::io::Error::other).and_then(etcd::members),
+        1 => str::from_utf8(answer)
+            .map_err(std::io::Error::other)
+            .and_then(|answer| etcd::members(answer, "")),
         _ => {
             let Some((len, rest)) = answer.split_first_chunk() else { return };
             let len = usize::from(u16::from_le_bytes(*len)).min(rest.len());
