@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use simple_dns::Packet;
 use simple_dns::rdata::RData;
+use simple_dns::{Packet, ResourceRecord};
 
 /// Maximum number of aliases followed: replies may form a circle.
 const ALIASES_MAX: usize = 16;
 
-/// Hosts in replies, by their names in lower case.
+/// Hosts in records, by their names in lower case.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     addresses: BTreeMap<String, BTreeSet<IpAddr>>,
@@ -19,10 +19,16 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// Takes the records of a reply.
+    /// Takes the answers of a reply, which are complete. The additional records may be only some
+    /// of a host's addresses (RFC 2181, section 9).
     pub(crate) fn learn(&mut self, reply: &[u8]) -> io::Result<()> {
-        let packet = parse(reply)?;
-        for record in packet.answers.iter().chain(&packet.additional_records) {
+        self.add(&parse(reply)?.answers);
+        Ok(())
+    }
+
+    /// Takes these records.
+    pub(crate) fn add(&mut self, records: &[ResourceRecord<'_>]) {
+        for record in records {
             let name = record.name.to_string().to_ascii_lowercase();
             let address: IpAddr = match &record.rdata {
                 RData::A(a) => Ipv4Addr::from(a.address).into(),
@@ -35,7 +41,6 @@ impl Hosts {
             };
             self.addresses.entry(name).or_default().insert(address);
         }
-        Ok(())
     }
 
     /// The known addresses of a host, or of its alias target, those of IPv4 first.
