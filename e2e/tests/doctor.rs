@@ -15,8 +15,8 @@ use testkit::server::holdall_path;
 struct Namespace(String);
 
 impl Namespace {
-    fn new() -> Self {
-        let namespace = Self(format!("doctor-{}", std::process::id()));
+    fn new(name: &str) -> Self {
+        let namespace = Self(format!("doctor-{name}-{}", std::process::id()));
         ip(&format!("netns add {}", namespace.0));
         let queues = "numrxqueues 2 numtxqueues 2";
         ip(&format!("-n {} link add one {queues} type veth peer name two {queues}", namespace.0));
@@ -57,7 +57,7 @@ fn ip(words: &str) {
 
 #[test]
 fn what_a_driver_says_is_found_mended_and_brought_back() {
-    let namespace = Namespace::new();
+    let namespace = Namespace::new("driver");
     // The interfaces are in the namespace; nothing else of the host can be changed.
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("doctor");
     let _ = fs::remove_dir_all(&root);
@@ -90,4 +90,43 @@ fn what_a_driver_says_is_found_mended_and_brought_back() {
     assert!(namespace.ethtool(&["-k", "one"]).contains("tcp-segmentation-offload: on"));
     doctor(&["--undo"]);
     assert_eq!(namespace.settings(), before);
+}
+
+/// The kernel cuts a list off where the first read of it ends, and a write replaces it.
+#[test]
+fn reserved_ports_of_others_stay_reserved() {
+    const RESERVED: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
+    let namespace = Namespace::new("ports");
+    let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("doctor-ports");
+    let _ = fs::remove_dir_all(&root);
+    for folder in ["proc/sys/net", "proc/7"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    symlink("/proc/sys/net/ipv4", root.join("proc/sys/net/ipv4")).unwrap();
+    fs::write(root.join("proc/7/cmdline"), "memcached\0-l127.0.0.1\0-p40001\0").unwrap();
+    let shell = |command: &str| {
+        let output = namespace.run("sh", &["-c", command]);
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let others: Vec<String> = (30_000..40_000).step_by(2).map(|port| port.to_string()).collect();
+    let others = others.join(",");
+    let list = root.join("list");
+    fs::write(&list, &others).unwrap();
+    shell(&format!("cat {} >{RESERVED}", list.display()));
+    let reserved = || shell(&format!("cat {RESERVED}"));
+    assert_eq!(reserved(), others);
+    let (root, program) = (root.display().to_string(), holdall_path().display().to_string());
+    let doctor = |flag: &str| {
+        let output = namespace.run(&program, &["doctor", "--root", &root, flag]);
+        assert!(output.status.success(), "{output:?}");
+    };
+    doctor("--apply");
+    assert_eq!(reserved(), format!("{others},40001"));
+    doctor("--undo");
+    assert_eq!(reserved(), others);
+    shell(&format!("echo >{RESERVED}"));
+    doctor("--apply");
+    assert_eq!(reserved(), "40001");
+    doctor("--undo");
+    assert_eq!(reserved(), "");
 }

@@ -1,9 +1,12 @@
 //! The host as files in a root folder, so that tests can create one.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+/// More than the longest list of ports in `/proc/sys`: every second port of all.
+const READ_BYTES: usize = 256 << 10;
 
 /// A host.
 #[derive(Clone, Debug)]
@@ -39,7 +42,7 @@ impl Host {
 
     /// A file's text without surrounding space; `None` if it cannot be read.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
-        let bytes = fs::read(self.path(name)).ok()?;
+        let bytes = read_whole(&self.path(name)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
@@ -84,5 +87,19 @@ impl Host {
     /// Removes one of our own files.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.path(name))
+    }
+}
+
+/// The bytes of a file. A list in `/proc/sys` is cut off where the first read ends, and `fs::read`
+/// begins with one of 32 bytes.
+fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    let mut chunk = vec![0; READ_BYTES];
+    let mut bytes = Vec::new();
+    loop {
+        match file.read(&mut chunk)? {
+            0 => return Ok(bytes),
+            count => bytes.extend_from_slice(&chunk[..count]),
+        }
     }
 }

@@ -331,6 +331,34 @@ fn what_is_applied_mends_and_undo_brings_back_what_was() {
 }
 
 #[test]
+fn ports_of_servers_are_added_to_the_reserved_ones() {
+    const RESERVED: &str = "proc/sys/net/ipv4/ip_local_reserved_ports";
+    let served = |port: &str| line(&format!("/usr/bin/holdall serve -l 127.0.0.1 -p {port}"));
+    let (first, second) = (served("40002"), served("40001"));
+    for (before, after) in [
+        ("35000,36000-36010", "35000,36000-36010,40001,40002"),
+        ("40001-40001", "40001-40001,40002"),
+        ("", "40001,40002"),
+    ] {
+        let (folder, host) = host(&[
+            (RESERVED, before),
+            ("proc/78/cmdline", &first),
+            ("proc/79/cmdline", &second),
+            // The same port at another address.
+            ("proc/80/cmdline", &second.replace("127.0.0.1", "127.0.0.2")),
+        ]);
+        let reserved = || fs::read_to_string(folder.path().join(RESERVED)).unwrap();
+        let findings = examine(&host, &[]);
+        assert_eq!(names(&findings), ["port taken"]);
+        apply(&host, &findings).unwrap();
+        assert_eq!(reserved(), format!("{after}\n"));
+        assert_eq!(examine(&host, &[]), [], "{after}");
+        undo(&host).unwrap();
+        assert_eq!(reserved(), format!("{before}\n"));
+    }
+}
+
+#[test]
 fn a_setting_that_cannot_be_written_keeps_those_before_undoable() {
     let (folder, host) = host(TO_APPLY);
     let findings = examine(&host, &[]);

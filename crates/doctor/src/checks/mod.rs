@@ -44,7 +44,7 @@ impl<'h> Scene<'h> {
 type Check = fn(&Scene<'_>, &mut Vec<Finding>);
 
 /// Every check, in the order of the output.
-const CHECKS: [Check; 32] = [
+const CHECKS: [Check; 33] = [
     settings::known,
     cpu::threads,
     cpu::affinity,
@@ -62,6 +62,7 @@ const CHECKS: [Check; 32] = [
     network::backlog,
     network::overflows,
     network::ports,
+    network::ports_taken,
     network::dropped,
     network::queues,
     network::steering,

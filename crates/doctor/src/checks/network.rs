@@ -1,9 +1,14 @@
 //! The network stack: backlogs, ports, queues, steering.
 
+use std::collections::BTreeSet;
+
 use super::Scene;
 use crate::cpus;
 use crate::ethtool;
 use crate::finding::{Finding, Level, Setting, sysctl};
+
+const PORT_RANGE: &str = "net/ipv4/ip_local_port_range";
+const RESERVED_PORTS: &str = "net/ipv4/ip_local_reserved_ports";
 
 /// Ports that a proxy or a busy client needs for outgoing connections.
 const PORTS_FEW: u64 = 20_000;
@@ -53,12 +58,16 @@ pub(super) fn overflows(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
+/// The first and the last port for outgoing connections.
+fn port_range(scene: &Scene<'_>) -> Option<(u64, u64)> {
+    let text = scene.host.text(&format!("/proc/sys/{PORT_RANGE}"))?;
+    let mut ends = text.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
+    Some((ends.next()?, ends.next()?))
+}
+
 /// Ports for outgoing connections.
 pub(super) fn ports(scene: &Scene<'_>, found: &mut Vec<Finding>) {
-    const NAME: &str = "net/ipv4/ip_local_port_range";
-    let Some(text) = scene.host.text(&format!("/proc/sys/{NAME}")) else { return };
-    let mut ends = text.split_whitespace().filter_map(|end| end.parse::<u64>().ok());
-    let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return };
+    let Some((first, last)) = port_range(scene) else { return };
     let count = (last + 1).saturating_sub(first);
     if count < PORTS_FEW {
         found.push(Finding::by_settings(
@@ -66,33 +75,43 @@ pub(super) fn ports(scene: &Scene<'_>, found: &mut Vec<Finding>) {
             Level::Note,
             format!("{count} ports are for outgoing connections ({first} to {last})"),
             "a proxy or client that connects often runs out of them",
-            sysctl(NAME, "32768 60999"),
+            sysctl(PORT_RANGE, "32768 60999"),
         ));
-    }
-    let ports = scene
-        .servers
-        .iter()
-        .flat_map(|server| server.settings.ports.iter().map(move |port| (server, *port)));
-    for (server, port) in ports {
-        if (first..=last).contains(&port) && !is_reserved(scene, port) {
-            found.push(Finding::by_settings(
-                "port taken",
-                Level::Warning,
-                format!(
-                    "{} listens on {port}, which outgoing connections may take",
-                    server.shown()
-                ),
-                "a restart fails while an outgoing connection has the port",
-                sysctl("net/ipv4/ip_local_reserved_ports", &port.to_string()),
-            ));
-        }
     }
 }
 
-fn is_reserved(scene: &Scene<'_>, port: u64) -> bool {
-    let reserved =
-        scene.host.text("/proc/sys/net/ipv4/ip_local_reserved_ports").unwrap_or_default();
-    reserved.split(',').any(|part| {
+/// Ports of servers that the kernel may give to an outgoing connection: one finding for all of
+/// them, because one list has all reserved ports, and a write replaces the list.
+pub(super) fn ports_taken(scene: &Scene<'_>, found: &mut Vec<Finding>) {
+    let Some((first, last)) = port_range(scene) else { return };
+    let reserved = scene.host.text(&format!("/proc/sys/{RESERVED_PORTS}")).unwrap_or_default();
+    let mut missing = BTreeSet::new();
+    let mut listeners = Vec::new();
+    for server in &scene.servers {
+        for port in &server.settings.ports {
+            if (first..=last).contains(port) && !is_reserved(&reserved, *port) {
+                missing.insert(*port);
+                listeners.push(format!("{} listens on {port}", server.shown()));
+            }
+        }
+    }
+    if missing.is_empty() {
+        return;
+    }
+    let list = Some(reserved).filter(|list| !list.is_empty()).into_iter();
+    let list: Vec<String> = list.chain(missing.iter().map(u64::to_string)).collect();
+    found.push(Finding::by_settings(
+        "port taken",
+        Level::Warning,
+        format!("{}, which outgoing connections may take", listeners.join(", ")),
+        "a restart fails while an outgoing connection has the port",
+        sysctl(RESERVED_PORTS, &list.join(",")),
+    ));
+}
+
+/// True if a list such as `35000,36000-36010` has the port.
+fn is_reserved(list: &str, port: u64) -> bool {
+    list.split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let ends = (first.trim().parse::<u64>(), last.trim().parse::<u64>());
         matches!(ends, (Ok(first), Ok(last)) if (first..=last).contains(&port))
