@@ -139,6 +139,8 @@ fn each_fault_is_found_and_nothing_else() {
         ("memory", vec![("proc/meminfo".into(), "MemTotal: 2000000 kB\n".into())]),
         ("control group", vec![("sys/fs/cgroup/system.slice/cache.service/memory.max".into(), "2147483648".into())]),
         ("control group", vec![("sys/fs/cgroup/system.slice/memory.max".into(), "1073741824".into())]),
+        ("control group", vec![("proc/77/cgroup".into(), "0::/\n".into()),
+            ("sys/fs/cgroup/memory.max".into(), "1073741824".into())]),
         ("swap", vec![("proc/77/status".into(), "Uid:\t7\t7\nVmSwap:\t 52 kB\n".into())]),
         ("swappiness", vec![("proc/swaps".into(), "Filename\n/swap file 5 5 -1\n".into())]),
         ("overcommit", vec![("proc/sys/vm/overcommit_memory".into(), "2".into())]),
@@ -178,6 +180,16 @@ fn each_fault_is_found_and_nothing_else() {
         let shown = text(&findings);
         assert!(findings.iter().all(|finding| !finding.command.is_empty()), "{check}");
         assert!(shown.contains(check) && shown.contains("why: ") && shown.contains("do:  "));
+    }
+}
+
+#[test]
+fn memcached_limits_its_files_to_its_connections() {
+    let flags = line("/usr/bin/memcached -l 127.0.0.1 -c 1024");
+    for (limit, wanted) in [("1024", &[][..]), ("512", &["open files"])] {
+        let limits = format!("Max open files            {limit}       {limit}       files\n");
+        let (_folder, host) = host(&[("proc/77/cmdline", &flags), ("proc/77/limits", &limits)]);
+        assert_eq!(names(&examine(&host, &[])), wanted, "{limit}");
     }
 }
 

@@ -2,9 +2,17 @@
 
 use super::Scene;
 use crate::finding::{Finding, Level};
+use crate::servers::Server;
 
 /// Descriptors in addition to connections: listeners, event queues, logs.
 const OTHER_FILES: u64 = 64;
+
+/// The open files that a server needs. memcached sets its own limit to exactly `-c` when it starts,
+/// and no setting of its unit changes that.
+fn wanted(server: &Server) -> u64 {
+    let other = if server.name == "memcached" { 0 } else { OTHER_FILES };
+    server.settings.connections + other
+}
 
 /// Open files compared with connections (`-c`).
 pub(super) fn files(scene: &Scene<'_>, found: &mut Vec<Finding>) {
@@ -12,7 +20,7 @@ pub(super) fn files(scene: &Scene<'_>, found: &mut Vec<Finding>) {
         let limits = scene.host.text(&format!("/proc/{}/limits", server.pid)).unwrap_or_default();
         let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
         let soft = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        let wanted = server.settings.connections + OTHER_FILES;
+        let wanted = wanted(server);
         if let Some(soft) = soft.filter(|soft| *soft < wanted) {
             found.push(Finding::by_hand(
                 "open files",

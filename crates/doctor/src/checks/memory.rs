@@ -62,10 +62,11 @@ pub(super) fn control_group(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The lowest limit on the path from a group to the root.
+/// The lowest limit on the path from a group to the root. The root itself has a limit in a
+/// container, where the container's own group is shown as the root.
 fn group_limit(scene: &Scene<'_>, group: &str) -> Option<u64> {
     let parts: Vec<&str> = group.split('/').filter(|part| !part.is_empty()).collect();
-    (1..=parts.len())
+    (0..=parts.len())
         .filter_map(|depth| {
             let folder = parts[..depth].join("/");
             scene.host.number(&format!("/sys/fs/cgroup/{folder}/memory.max"))
