@@ -59,9 +59,16 @@ impl Settings {
     /// Those of memcached's command line.
     pub(crate) fn of_words(words: &Words, is_memcached: bool) -> Self {
         let lists = words.flags('l', "listen");
-        let hosts = lists.iter().flat_map(|list| list.split([',', ';'])).map(host_of);
+        let elements = || lists.iter().flat_map(|list| list.split([',', ';'])).map(host_and_port);
+        let hosts = elements().map(|(host, _)| host);
         let everywhere = (lists.is_empty() && is_memcached).then_some("every address");
-        let is_unix = words.flag('s', "unix-socket").is_some();
+        let is_unix = words.flag('s', "unix-socket").is_some() && !words.has_option("keep_tcp");
+        let default = words.number('p', "port").unwrap_or(PORT);
+        let mut ports: BTreeSet<u64> =
+            elements().map(|(_, port)| port.unwrap_or(default)).collect();
+        if lists.is_empty() {
+            ports.insert(default);
+        }
         let secrets = [
             ("private key", words.option("ssl_key")),
             ("file of users", words.flag('Y', "auth-file")),
@@ -72,7 +79,8 @@ impl Settings {
             threads: words.number('t', "threads").unwrap_or(THREADS),
             connections: words.number('c', "conn-limit").unwrap_or(CONNECTIONS),
             backlog: words.number('b', "listen-backlog").unwrap_or(BACKLOG),
-            ports: vec![words.number('p', "port").unwrap_or(PORT)],
+            // Port 0 is no TCP; a port that the system chose does not stand on the command line.
+            ports: ports.into_iter().filter(|port| !is_unix && *port != 0).collect(),
             open_address: hosts
                 .chain(everywhere)
                 .find(|host| !is_unix && !is_own(host))
@@ -221,21 +229,22 @@ fn memory_bytes(text: &str) -> u64 {
     digits.parse::<u64>().unwrap_or(MEMORY_MB).saturating_mul(1 << shift)
 }
 
-/// The host of an element of `-l`, without memcached's prefixes and without a port:
+/// The host and the port of an element of `-l`, without memcached's prefixes:
 /// `notls:127.0.0.1:11211`.
-fn host_of(element: &str) -> &str {
+fn host_and_port(element: &str) -> (&str, Option<u64>) {
     let element = element.trim();
     if let Some((kind, rest)) = element.split_once(':')
         && (matches!(kind, "tls" | "notls" | "mtls" | "btls") || kind.starts_with("proto["))
     {
-        return host_of(rest);
+        return host_and_port(rest);
     }
     if let Some(rest) = element.strip_prefix('[') {
-        return rest.split(']').next().unwrap_or(rest);
+        let (host, tail) = rest.split_once(']').unwrap_or((rest, ""));
+        return (host, tail.strip_prefix(':').and_then(|port| port.parse().ok()));
     }
     match element.rsplit_once(':') {
-        Some((host, _)) if element.parse::<IpAddr>().is_err() => host,
-        _ => element,
+        Some((host, port)) if element.parse::<IpAddr>().is_err() => (host, port.parse().ok()),
+        _ => (element, None),
     }
 }
 
@@ -271,11 +280,28 @@ mod tests {
     }
 
     #[test]
+    fn ports_are_those_that_the_server_listens_on() {
+        for (line, ports) in [
+            ("memcached", &[11211][..]),
+            ("memcached -p 40000", &[40000]),
+            ("memcached -s /run/m -p 40000", &[]),
+            ("memcached -s /run/m -p 40000 -o keep_tcp", &[40000]),
+            ("memcached -s /run/m -o track_sizes,keep_tcp", &[11211]),
+            ("memcached -p 0", &[]),
+            ("memcached -l 127.0.0.1:34567", &[34567]),
+            ("memcached -p 40000 -l 127.0.0.1,notls:[::1]:34567 -l ::1", &[34567, 40000]),
+        ] {
+            assert_eq!(settings(line).ports, ports, "{line}");
+        }
+    }
+
+    #[test]
     fn addresses_of_the_host_are_not_open() {
         for (line, open) in [
             ("memcached", Some("every address")),
             ("holdall", None),
             ("memcached -s /run/m", None),
+            ("memcached -s /run/m -o keep_tcp", Some("every address")),
             ("holdall -l notls:127.0.0.1:5 -l [::1]:7", None),
             ("holdall -l 10.0.0.1 -l ::1", Some("10.0.0.1")),
             ("memcached -l 127.0.0.1,::1", None),

@@ -55,6 +55,11 @@ impl Words {
             .find_map(|part| part.trim_start_matches("-o").strip_prefix(name)?.strip_prefix('='))
     }
 
+    /// True if a list of `-o` has a word that has no value.
+    pub(crate) fn has_option(&self, name: &str) -> bool {
+        self.flags('o', "extended").iter().any(|list| list.split(',').any(|word| word == name))
+    }
+
     /// The command line for a report: the values of words that name keys, users or rights are left
     /// out.
     pub(crate) fn shown(&self) -> Vec<String> {
