@@ -28,7 +28,7 @@ struct Arguments {
     #[arg(long, conflicts_with_all = ["undo", "layout", "report"])]
     apply: bool,
     /// Brings back what --apply changed
-    #[arg(long, conflicts_with_all = ["addresses", "nic", "json", "layout", "report"])]
+    #[arg(long, conflicts_with_all = ["addresses", "nic", "layout", "report"])]
     undo: bool,
     /// Prints on which CPUs threads and interrupts belong
     #[arg(long, conflicts_with_all = ["json", "report"])]
@@ -75,12 +75,31 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(usage::EXIT_USAGE);
     }
     match run(&arguments, &host) {
-        Ok((shown, status)) => match io::stdout().lock().write_all(shown.as_bytes()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => refused(&error),
-            _ => ExitCode::from(status),
-        },
+        Ok(outcome) => ended(&outcome),
         Err(error) => refused(&*error),
     }
+}
+
+/// The result of a run.
+struct Outcome {
+    /// The text for stdout.
+    shown: String,
+    /// The exit status if no server failed.
+    status: u8,
+    /// The servers that did not tell their version, and the reasons.
+    failures: Vec<String>,
+}
+
+fn ended(outcome: &Outcome) -> ExitCode {
+    match io::stdout().lock().write_all(outcome.shown.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return refused(&error),
+        _ => {}
+    }
+    let mut status = ExitCode::from(outcome.status);
+    for failure in &outcome.failures {
+        status = refused(failure);
+    }
+    status
 }
 
 fn refused(why: &dyn std::fmt::Display) -> ExitCode {
@@ -89,21 +108,26 @@ fn refused(why: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::from(EXIT_FAILURE)
 }
 
-/// The text for stdout, and the exit status.
-fn run(arguments: &Arguments, host: &Host) -> Result<(String, u8), Box<dyn std::error::Error>> {
+fn run(arguments: &Arguments, host: &Host) -> Result<Outcome, Box<dyn std::error::Error>> {
+    let done = |shown| Outcome { shown, status: 0, failures: Vec::new() };
     if arguments.undo {
-        return Ok((changes("brought back", &undo(host)?), 0));
+        return Ok(done(changes("brought back", &undo(host)?, arguments.json)?));
     }
     if arguments.layout {
-        return Ok((layout(host), 0));
+        return Ok(done(layout(host)));
     }
     let mut findings = examine(host, &arguments.nic);
+    let mut failures = Vec::new();
     for address in &arguments.addresses {
-        let version = ask(address).map_err(|error| format!("{address}: {error}"))?;
-        findings.extend(known(address, &version));
+        match ask(address) {
+            Ok(version) => findings.extend(known(address, &version)),
+            // The findings about the host and the other servers are still of use.
+            Err(error) => failures.push(format!("{address}: {error}")),
+        }
     }
     if arguments.apply {
-        return Ok((changes("written", &apply(host, &findings)?), 0));
+        let shown = changes("written", &apply(host, &findings)?, arguments.json)?;
+        return Ok(Outcome { failures, ..done(shown) });
     }
     let has_warning = findings.iter().any(|finding: &Finding| finding.level == Level::Warning);
     let shown = if arguments.json {
@@ -113,11 +137,73 @@ fn run(arguments: &Arguments, host: &Host) -> Result<(String, u8), Box<dyn std::
     } else {
         text(&findings)
     };
-    Ok((shown, if has_warning { EXIT_WARNING } else { 0 }))
+    Ok(Outcome { shown, status: if has_warning { EXIT_WARNING } else { 0 }, failures })
 }
 
-fn changes(done: &str, settings: &[Setting]) -> String {
+fn changes(done: &str, settings: &[Setting], json: bool) -> serde_json::Result<String> {
+    if json {
+        return Ok(serde_json::to_string_pretty(settings)? + "\n");
+    }
     let lines = settings.iter().map(|setting| format!("{done}: {}\n", setting.command()));
     let shown: String = lines.collect();
-    if shown.is_empty() { "nothing to change\n".to_owned() } else { shown }
+    Ok(if shown.is_empty() { "nothing to change\n".to_owned() } else { shown })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::BufRead as _;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    fn outcome(words: &[&str], host: &Host) -> Outcome {
+        let words = std::iter::once("doctor").chain(words.iter().copied());
+        run(&Arguments::parse_from(words), host).unwrap()
+    }
+
+    #[test]
+    fn a_dead_server_hides_no_finding() {
+        let old = TcpListener::bind("127.0.0.1:0").unwrap();
+        let old_address = old.local_addr().unwrap().to_string();
+        let answers = thread::spawn(move || {
+            for _ in 0..3 {
+                let (mut stream, _) = old.accept().unwrap();
+                io::BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+                stream.write_all(b"VERSION 1.6.18\r\n").unwrap();
+            }
+        });
+        let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::at(folder.path());
+        for (words, wanted) in [(&[][..], "1.6.18"), (&["--json"], "1.6.18"), (&["--apply"], "")] {
+            let words = [words, &[dead.as_str(), old_address.as_str()]].concat();
+            let outcome = outcome(&words, &host);
+            assert!(outcome.shown.contains(wanted), "{words:?}: {}", outcome.shown);
+            assert_eq!(outcome.failures.len(), 1, "{words:?}");
+            assert!(outcome.failures[0].starts_with(&dead), "{:?}", outcome.failures);
+            // `ExitCode` has no equality.
+            let failed = format!("{:?}", ExitCode::from(EXIT_FAILURE));
+            assert_eq!(format!("{:?}", ended(&outcome)), failed);
+        }
+        answers.join().unwrap();
+    }
+
+    #[test]
+    fn changes_are_json_if_requested() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("proc/sys/net/ipv4/ip_local_port_range");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "50000\t60000\n").unwrap();
+        let host = Host::at(folder.path());
+        let changed = |words: &[&str]| -> Vec<Setting> {
+            serde_json::from_str(&outcome(words, &host).shown).unwrap()
+        };
+        let name = "/proc/sys/net/ipv4/ip_local_port_range".to_owned();
+        let setting = |value: &str| Setting { file: name.clone(), value: value.to_owned() };
+        assert_eq!(changed(&["--apply", "--json"]), [setting("32768 60999")]);
+        assert_eq!(changed(&["--apply", "--json"]), []);
+        assert_eq!(changed(&["--undo", "--json"]), [setting("50000 60000")]);
+    }
 }

@@ -37,6 +37,26 @@ const MEMCACHED: [([u32; 3], &str, &str); 12] = [
 ///
 /// Returns errors of the connection, or of an invalid reply.
 pub fn ask(address: &str) -> io::Result<String> {
+    let reply = reply(address).map_err(|error| match error.kind() {
+        // A read that ends at its time limit fails with EAGAIN, which reads like a local shortage.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("no answer within {} s", PATIENCE.as_secs()),
+        ),
+        _ => error,
+    })?;
+    match reply.strip_prefix("VERSION ") {
+        // It is shown on terminals.
+        Some(version) => Ok(version.escape_debug().to_string()),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("its reply to `version` is {reply:?}; it may want a login or TLS"),
+        )),
+    }
+}
+
+/// The line that a server replies to `version`.
+fn reply(address: &str) -> io::Result<String> {
     let target = address
         .to_socket_addrs()?
         .next()
@@ -51,15 +71,7 @@ pub fn ask(address: &str) -> io::Result<String> {
     while limited.read(&mut byte)? == 1 && byte[0] != b'\n' {
         reply.push(byte[0]);
     }
-    let reply = String::from_utf8_lossy(&reply).trim().to_owned();
-    match reply.strip_prefix("VERSION ") {
-        // It is shown on terminals.
-        Some(version) => Ok(version.escape_debug().to_string()),
-        None => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("its reply to `version` is {reply:?}; it may want a login or TLS"),
-        )),
-    }
+    Ok(String::from_utf8_lossy(&reply).trim().to_owned())
 }
 
 /// The known faults of a server with this version.
@@ -98,6 +110,14 @@ fn numbers(version: &str) -> Option<[u32; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_silent_server_has_no_answer() {
+        // The backlog accepts the connection, and nothing reads from it.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = ask(&listener.local_addr().unwrap().to_string()).unwrap_err();
+        assert_eq!(error.to_string(), "no answer within 2 s");
+    }
 
     #[test]
     fn old_versions_have_faults_and_new_ones_none() {
