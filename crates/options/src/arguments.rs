@@ -143,8 +143,18 @@ pub(crate) fn is_given(matches: &ArgMatches, flag: &Flag) -> bool {
 /// The values of an argument in order; none if the style does not have it.
 pub(crate) fn values(matches: &ArgMatches, id: &str) -> Vec<String> {
     match matches.try_get_many::<String>(id) {
-        Ok(Some(values)) => values.cloned().collect(),
+        Ok(Some(values)) => values.map(|value| without_margin(value).to_owned()).collect(),
         Ok(None) | Err(_) => Vec::new(),
+    }
+}
+
+/// A value without white space before it. Manifests of Kubernetes give `"-m 1024"` as one argument,
+/// whose value is then ` 1024`; memcached's `atoi` skips the space. A space may be the whole value
+/// (`-D`).
+fn without_margin(value: &str) -> &str {
+    match value.trim_ascii_start() {
+        "" => value,
+        trimmed => trimmed,
     }
 }
 

@@ -196,8 +196,9 @@ use, and a test compares them. After a change of a flag, `UPDATE_DOCS=1 cargo te
 flags_page` rewrites the page.
 
 Short flags may be joined (`-vv`, `-dp11211`). Long ones may be shortened as long as they stay
-unique. An argument may follow at once, after a space, or, on a long flag, after `=`. When a flag
-that takes one value is repeated, the last one counts. A number is read whole or refused.
+unique. An argument may follow at once, after a space, or, on a long flag, after `=`. White space
+before a value is ignored, so manifests may give `-m 1024` as one argument. When a flag that takes
+one value is repeated, the last one counts. A number is read whole or refused.
 
 A flag that only tunes a part of memcached that does not exist here is accepted with a warning on
 stderr. A flag that promises something that holdall does not have is refused, with

@@ -69,6 +69,26 @@ fn sample(flag: &Flag) -> Option<&'static str> {
     })
 }
 
+/// Helm charts write a flag, a space and its value as one element of a list.
+#[test]
+fn a_flag_and_its_value_may_be_one_argument() {
+    let flags = "-m 1024|-I 5m|-c 16384|-p 11212|-U 0|-t 2|-b 1024|-R 20|-n 48|-f 1.25|-a 0700|\
+                 -l 127.0.0.1|-o idle_timeout=60";
+    let joined: Vec<&str> = flags.split('|').collect();
+    let split: Vec<&str> = flags.split(['|', ' ']).collect();
+    for style in [Style::Memcached, Style::Holdall] {
+        let given = |arguments: &[&str]| match try_parse(style, arguments) {
+            Ok(Invocation::Run { options, given, .. }) => format!("{options:?} {given:?}"),
+            other => panic!("{arguments:?}: {other:?}"),
+        };
+        assert_eq!(given(&joined), given(&split));
+    }
+    assert_eq!(options(&["-D "]).prefix_delimiter, b' ');
+    for bad in ["-m 64mb", "-c 10x", "-c 1 0", "-m "] {
+        refused(&[bad]);
+    }
+}
+
 #[test]
 fn operators_flags_are_read_whole_or_refused() {
     let given = options(&["--metrics", "[::1]:9150", "--drain=30"]);
