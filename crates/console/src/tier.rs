@@ -43,7 +43,7 @@ impl Tier {
         options: Options,
         interval: Duration,
     ) -> Result<Arc<Self>> {
-        let poller = Poller::start(targets, &options, interval)?;
+        let poller = Poller::start(targets, &options, interval, Wish::default())?;
         let (ticks, _) = watch::channel(Bytes::new());
         let history = Mutex::new(History::default());
         let tier = Arc::new(Self { poller, history, ticks, options });

@@ -108,6 +108,17 @@ fn a_proxy_has_the_quantiles_of_its_servers_answers() {
     }
 }
 
+/// The queries of the command itself are the only traffic.
+#[test]
+fn rates_cover_an_interval() {
+    let server = Server::holdall(&[]);
+    let address = server.addr().to_string();
+    let output = output(&mut holdall(&["top", &address, "--once", "--json", "-i", "1"]));
+    let all: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let rate = &member(&all, &address)["numbers"]["sent_bytes_per_second"];
+    assert!(rate.as_f64().is_some_and(|rate| rate > 0.0 && rate < 100_000.0), "{rate}");
+}
+
 /// In a terminal of its own, which `script` makes.
 #[test]
 fn a_terminal_shows_the_members_until_q() {

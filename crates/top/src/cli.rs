@@ -96,12 +96,13 @@ fn run(arguments: &Args) -> Result<ExitCode> {
         bail!("stdout is no terminal; --once prints the numbers, --once --json for a program");
     }
     let interval = Duration::from_secs_f64(arguments.interval);
-    let poller = Poller::start(targets, &arguments.reach.options(), interval)?;
+    // From the first query, because a later wish would cause a second one at once.
+    let wish = Wish { hot_keys: arguments.once, ..Wish::default() };
+    let poller = Poller::start(targets, &arguments.reach.options(), interval, wish)?;
     if is_drawn {
         view::run(&poller, interval)?;
         return Ok(ExitCode::SUCCESS);
     }
-    poller.want(Wish { hot_keys: true, ..Wish::default() });
     poller.wait_for(2);
     let members = poller.members();
     let rows = members.iter().enumerate().map(|(place, member)| Row::new(place, member));

@@ -37,6 +37,31 @@ impl Member {
         let (now, before, details, details_before) = (None, None, None, None);
         Self { target, now, before, details, details_before, error: None }
     }
+
+    /// Takes in an answer; one that comes less than `apart` after the last has the same predecessor
+    /// as that one.
+    fn answered(&mut self, reading: Reading, is_full: bool, apart: Duration) {
+        let reading = Arc::new(reading);
+        if is_full {
+            replace(&mut self.details, &mut self.details_before, Arc::clone(&reading), apart);
+        }
+        replace(&mut self.now, &mut self.before, reading, apart);
+        self.error = None;
+    }
+}
+
+/// Replaces the last answer, which becomes the one before, unless it is younger than `apart`. The
+/// rates of two answers that are close together would only measure the queries themselves.
+fn replace(
+    now: &mut Option<Arc<Reading>>,
+    before: &mut Option<Arc<Reading>>,
+    reading: Arc<Reading>,
+    apart: Duration,
+) {
+    let (at, last) = (reading.at, now.replace(reading));
+    if let Some(last) = last.filter(|last| at.duration_since(last.at) >= apart) {
+        *before = Some(last);
+    }
 }
 
 /// The statistics to query in addition to those for rows.
@@ -48,6 +73,17 @@ pub struct Wish {
     pub details_of: Option<usize>,
     /// Everything, of all members, at this interval.
     pub details_each: Option<Duration>,
+}
+
+impl Wish {
+    /// The statistics to query of the member with this index; `is_due` says if details at such an
+    /// interval are due.
+    fn wanted(self, place: usize, is_due: impl FnOnce(Duration) -> bool) -> Wanted {
+        Wanted {
+            hot_keys: self.hot_keys,
+            details: self.details_of == Some(place) || self.details_each.is_some_and(is_due),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +111,7 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// Starts to query the targets, each once per `interval`.
+    /// Starts to query the targets, each once per `interval`, for these statistics.
     ///
     /// # Errors
     ///
@@ -84,12 +120,13 @@ impl Poller {
         targets: Vec<Target>,
         options: &Options,
         interval: Duration,
+        wish: Wish,
     ) -> std::io::Result<Self> {
         let members: Vec<Member> = targets.into_iter().map(Member::new).collect();
         let asked = vec![0; members.len()];
         let addresses: Vec<String> =
             members.iter().map(|member| member.target.address.clone()).collect();
-        let state = State { members, asked, ..State::default() };
+        let state = State { members, asked, wish, ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), ..Shared::default() });
         let poller = Self { shared };
         for (place, address) in addresses.into_iter().enumerate() {
@@ -135,9 +172,10 @@ impl Drop for Poller {
 /// A thread's loop.
 fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval: Duration) {
     let mut connection = None;
-    let mut wanted = Wanted::default();
-    let mut seen = Wish::default();
+    let mut seen = shared.state.lock().wish;
+    let mut wanted = seen.wanted(place, |_| true);
     let mut detailed: Option<Instant> = None;
+    let apart = interval / 2;
     loop {
         let begin = Instant::now();
         let answer = match connection.take() {
@@ -153,13 +191,10 @@ fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval
             match answer {
                 Ok((reading, open)) => {
                     connection = Some(open);
-                    let reading = Arc::new(reading);
                     if wanted.details {
                         detailed = Some(begin);
-                        member.details_before = member.details.replace(Arc::clone(&reading));
                     }
-                    member.before = member.now.replace(reading);
-                    member.error = None;
+                    member.answered(reading, wanted.details, apart);
                 }
                 Err(error) => {
                     let why = error.to_string();
@@ -173,17 +208,15 @@ fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval
             *asked += 1;
         }
         shared.asked.notify_all();
-        let next = begin + interval;
+        // After a slow answer, too, the next is far enough away for rates.
+        let next = (begin + interval).max(Instant::now() + apart);
         loop {
             if state.is_ending {
                 return;
             }
             let wish = state.wish;
             let is_due = |each| detailed.is_none_or(|at| at + each <= next);
-            let now = Wanted {
-                hot_keys: wish.hot_keys,
-                details: wish.details_of == Some(place) || wish.details_each.is_some_and(is_due),
-            };
+            let now = wish.wanted(place, is_due);
             let asks_more = (now.hot_keys && !wanted.hot_keys) || (now.details && !wanted.details);
             let is_new = std::mem::replace(&mut seen, wish) != wish;
             wanted = now;
@@ -197,6 +230,7 @@ fn ask(shared: &Shared, place: usize, address: &str, options: &Options, interval
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::io::{BufRead as _, BufReader, Write as _};
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -228,7 +262,8 @@ mod tests {
         let (address, asked) = server();
         let target = Target { address, group: String::new() };
         let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
-        let poller = Poller::start(vec![target], &options, Duration::from_millis(1)).unwrap();
+        let (interval, wish) = (Duration::from_millis(1), Wish::default());
+        let poller = Poller::start(vec![target], &options, interval, wish).unwrap();
         poller.wait_for(2);
         assert!(poller.members()[0].details.is_none(), "nobody wishes any");
         let details_each = Some(Duration::from_secs(3600));
@@ -246,5 +281,40 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         assert!(asked.load(Ordering::Relaxed) > 1);
+    }
+
+    fn reading(at: Instant) -> Reading {
+        let (role, round_trip, stats) = (tools::Role::Server, Duration::ZERO, BTreeMap::new());
+        Reading { role, at, round_trip, stats }
+    }
+
+    #[test]
+    fn an_extra_answer_shortens_no_rate() {
+        let begin = Instant::now();
+        let after = |millis| begin + Duration::from_millis(millis);
+        let mut member = Member::new(Target { address: String::new(), group: String::new() });
+        for (millis, before) in [(0, None), (1, None), (1000, Some(1)), (1001, Some(1))] {
+            member.answered(reading(after(millis)), true, Duration::from_millis(500));
+            for (now, then) in
+                [(&member.now, &member.before), (&member.details, &member.details_before)]
+            {
+                assert_eq!(now.as_ref().unwrap().at, after(millis));
+                assert_eq!(then.as_ref().map(|then| then.at), before.map(after), "{millis}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_wish_costs_no_second_query() {
+        let (address, _) = server();
+        let target = Target { address, group: String::new() };
+        let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+        let (interval, wish) =
+            (Duration::from_millis(300), Wish { hot_keys: true, ..Wish::default() });
+        let poller = Poller::start(vec![target], &options, interval, wish).unwrap();
+        poller.wait_for(2);
+        let member = &poller.members()[0];
+        let (now, before) = (member.now.as_ref().unwrap(), member.before.as_ref().unwrap());
+        assert!(now.at - before.at >= interval / 2);
     }
 }
