@@ -12,7 +12,11 @@ pub(crate) fn advise(tier: &Tier) -> Vec<Advice> {
 }
 
 fn times_without_effect(member: &Member) -> Option<Advice> {
-    let (evicted, expired) = (member.number("evictions"), member.number("reclaimed"));
+    let evicted = member.number("evictions");
+    // memcached counts what its crawler frees separately; holdall's `reclaimed` includes it.
+    let is_memcached = !member.now.stats.contains_key("holdall_version");
+    let by_crawler = if is_memcached { member.number("crawler_reclaimed") } else { 0.0 };
+    let expired = member.number("reclaimed") + by_crawler;
     let is_without = evicted + expired >= ENDED_MIN && expired < (evicted + expired) * 0.01;
     is_without.then(|| Advice {
         rank: Rank::Note,

@@ -260,3 +260,19 @@ fn memcached_tells_little_and_is_not_blamed_for_it() {
     }
     assert_eq!(advise(&tier), []);
 }
+
+/// memcached's `reclaimed` lacks the items that its crawler frees.
+#[test]
+fn expired_items_of_memcached_include_those_of_its_crawler() {
+    let rule = "expiry-times-never-matter";
+    let advised = |crawled: &str, is_memcached: bool| {
+        let mut tier = with(&[0], &[("reclaimed", "0"), ("crawler_reclaimed", crawled)], &[]);
+        if is_memcached {
+            tier.members[0].now.stats.remove("holdall_version");
+        }
+        advise(&tier).iter().any(|one| one.rule == rule)
+    };
+    assert!(!advised("300000", true));
+    assert!(advised("0", true));
+    assert!(advised("300000", false), "holdall's reclaimed includes them");
+}
