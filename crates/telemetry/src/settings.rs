@@ -53,12 +53,22 @@ pub enum Fault {
         text: String,
     },
     /// Pairs are expected.
-    #[error("{name}: '{text}' is not NAME=VALUE")]
+    #[error("{name}: '{text}' is not NAME=VALUE with a percent-encoded value")]
     Pair {
         /// The variable.
         name: String,
         /// The faulty part of its value.
         text: String,
+    },
+    /// Only these words have a meaning.
+    #[error("{name}: '{text}' is not {}", known.join(" or "))]
+    Word {
+        /// The variable.
+        name: String,
+        /// Its value.
+        text: String,
+        /// The words with a meaning.
+        known: &'static [&'static str],
     },
     /// Only one form is supported.
     #[error("{name}: '{text}' is not spoken; set it to http/protobuf")]
@@ -72,6 +82,8 @@ pub enum Fault {
 
 /// A day.
 const MILLIS_MAX: u64 = 86_400_000;
+
+const SIGNALS: [&str; 2] = ["METRICS", "TRACES"];
 
 /// The flag.
 const FLAG: &str = "--otlp";
@@ -95,14 +107,16 @@ impl Settings {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, Fault> {
         let variables = Variables(variable);
-        if endpoint.is_none() && variables.get("OTEL_SDK_DISABLED").as_deref() == Some("true") {
+        if !variables.has_collector(endpoint) {
             return Ok(None);
         }
-        let target = |signal, exporter, path| {
-            if variables.get(exporter).as_deref() == Some("none") {
-                return Ok(None);
-            }
-            variables.target(endpoint, signal, path)
+        let disabled = variables.word("OTEL_SDK_DISABLED", &["true", "false"])?;
+        if endpoint.is_none() && disabled == Some("true") {
+            return Ok(None);
+        }
+        let target = |signal, exporter, path| match variables.word(exporter, &["otlp", "none"])? {
+            Some("none") => Ok(None),
+            _ => variables.target(endpoint, signal, path),
         };
         let metrics = target("METRICS", "OTEL_METRICS_EXPORTER", "v1/metrics")?;
         let traces = target("TRACES", "OTEL_TRACES_EXPORTER", "v1/traces")?;
@@ -140,6 +154,23 @@ impl Variables<'_> {
         let names =
             [format!("OTEL_EXPORTER_OTLP_{signal}_{what}"), format!("OTEL_EXPORTER_OTLP_{what}")];
         names.into_iter().find_map(|name| self.get(&name).map(|value| (name, value)))
+    }
+
+    /// True if the flag or a variable names a collector.
+    fn has_collector(&self, flag: Option<&str>) -> bool {
+        flag.is_some() || SIGNALS.iter().any(|signal| self.of(signal, "ENDPOINT").is_some())
+    }
+
+    /// The variable's value, which is one of these words.
+    fn word(
+        &self,
+        name: &str,
+        known: &'static [&'static str],
+    ) -> Result<Option<&'static str>, Fault> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        let word = known.iter().find(|word| text.eq_ignore_ascii_case(word)).copied();
+        let fault = || Fault::Word { name: name.to_owned(), text, known };
+        word.map(Some).ok_or_else(fault)
     }
 
     /// The destination of a signal, if any.
@@ -194,11 +225,22 @@ impl Variables<'_> {
             .map(|part| {
                 let fault = || Fault::Pair { name: name.to_owned(), text: part.to_owned() };
                 let (key, value) = part.split_once('=').ok_or_else(fault)?;
+                if !is_encoded(value) {
+                    return Err(fault());
+                }
                 let value = percent_decode_str(value.trim()).decode_utf8().map_err(|_| fault())?;
                 Ok((key.trim().to_owned(), value.into_owned()))
             })
             .collect()
     }
+}
+
+/// True if two hexadecimal digits follow each `%`: the decoder keeps any other one as it is.
+fn is_encoded(text: &str) -> bool {
+    let is_byte = |rest: &str| {
+        rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    text.split('%').skip(1).all(is_byte)
 }
 
 #[cfg(test)]
@@ -218,7 +260,9 @@ mod tests {
         assert!(read(None, &[]).unwrap().is_none());
         assert!(read(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]).unwrap().is_none());
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
-        assert!(read(None, &[endpoint, ("OTEL_SDK_DISABLED", "true")]).unwrap().is_none());
+        assert!(read(None, &[endpoint, ("OTEL_SDK_DISABLED", "True")]).unwrap().is_none());
+        assert!(read(None, &[endpoint, ("OTEL_SDK_DISABLED", "false")]).unwrap().is_some());
+        assert!(read(None, &[("OTEL_SDK_DISABLED", "yes")]).unwrap().is_none());
         let none = [("OTEL_METRICS_EXPORTER", "none"), ("OTEL_TRACES_EXPORTER", "none")];
         assert!(read(Some("http://c:4318"), &none).unwrap().is_none());
     }
@@ -280,6 +324,26 @@ mod tests {
                 Some("http://c"),
                 &[("OTEL_EXPORTER_OTLP_HEADERS", "a")][..],
                 "OTEL_EXPORTER_OTLP_HEADERS: 'a' is not NAME=VALUE",
+            ),
+            (
+                Some("http://c"),
+                &[("OTEL_EXPORTER_OTLP_HEADERS", "a=%41%zz")][..],
+                "OTEL_EXPORTER_OTLP_HEADERS: 'a=%41%zz' is not NAME=VALUE with a percent-encoded",
+            ),
+            (
+                Some("http://c"),
+                &[("OTEL_METRICS_EXPORTER", "prometheus")][..],
+                "OTEL_METRICS_EXPORTER: 'prometheus' is not otlp or none",
+            ),
+            (
+                Some("http://c"),
+                &[("OTEL_TRACES_EXPORTER", "otlp,console")][..],
+                "OTEL_TRACES_EXPORTER: 'otlp,console' is not otlp or none",
+            ),
+            (
+                Some("http://c"),
+                &[("OTEL_SDK_DISABLED", "yes")][..],
+                "OTEL_SDK_DISABLED: 'yes' is not true or false",
             ),
             (
                 Some("http://c"),
