@@ -96,6 +96,7 @@ impl<S: Read + Write + Send> Stream for S {}
 /// A connection.
 pub struct Connection {
     address: String,
+    timeout: Duration,
     stream: BufReader<Box<dyn Stream>>,
 }
 
@@ -127,7 +128,11 @@ impl Connection {
                 Box::new(stream)
             }
         };
-        let mut connection = Self { address: address.to_owned(), stream: BufReader::new(stream) };
+        let mut connection = Self {
+            address: address.to_owned(),
+            timeout: options.timeout,
+            stream: BufReader::new(stream),
+        };
         if let Some(file) = &options.login {
             connection.log_in(file)?;
         }
@@ -206,6 +211,14 @@ impl Connection {
     }
 
     fn failed(&self, error: io::Error) -> Error {
+        // The system reports a socket's time limit as EAGAIN: "Resource temporarily unavailable".
+        let error = match error.kind() {
+            kind @ (io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                let seconds = self.timeout.as_secs_f64();
+                io::Error::new(kind, format!("no answer within {seconds} s"))
+            }
+            _ => error,
+        };
         Error::Io { address: self.address.clone(), error }
     }
 }
@@ -257,4 +270,25 @@ fn encrypted(
     let name = ServerName::try_from(host).map_err(|error| failed(error.to_string()))?;
     let session = ClientConnection::new(config, name).map_err(|error| failed(error.to_string()))?;
     Ok(StreamOwned::new(session, stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_silent_server_gives_no_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let timeout = Duration::from_millis(100);
+        for tls_insecure in [false, true] {
+            let options = Options { timeout, tls_insecure, ..Options::default() };
+            let mut connection = Connection::open(&address, &options).unwrap();
+            let error = connection.send(b"stats\r\n").and_then(|()| connection.line());
+            let text = error.unwrap_err().to_string();
+            assert_eq!(text, format!("{address}: no answer within 0.1 s"));
+        }
+    }
 }
