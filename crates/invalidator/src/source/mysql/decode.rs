@@ -31,6 +31,7 @@ use super::event_type;
 use super::rows::Rows;
 use super::server::Flavour;
 use super::statement::{Control, control, effect};
+use super::unfinished::{Progress, Unfinished};
 
 /// The state of decoding, and the decoded events that were not popped yet.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ pub(super) struct Decoder {
     /// The transaction being read.
     reading: Option<Gtid>,
     is_open: bool,
+    progress: Progress,
     /// The current file, and the offset in it.
     file: String,
     offset: u64,
@@ -94,6 +96,7 @@ impl Decoder {
             position: from.clone(),
             reading: None,
             is_open: false,
+            progress: Progress::default(),
             file,
             offset,
             is_described: false,
@@ -119,8 +122,9 @@ impl Decoder {
         &mut self,
         event: &Logged,
         tables: impl Fn(u64) -> Option<&'t TableMapEvent<'static>>,
-    ) -> Result<(), WrongChecksum> {
+    ) -> Result<(), Damaged> {
         verify(event)?;
+        self.progress.note(event)?;
         let header = event.header();
         if header.log_pos() > 0 && header.event_type_raw() != event_type::HEARTBEAT {
             self.offset = u64::from(header.log_pos());
@@ -142,6 +146,7 @@ impl Decoder {
     }
 
     fn gap(&mut self, why: String) {
+        self.progress.end();
         self.pending.push_back(Event::Gap { why });
     }
 
@@ -196,7 +201,7 @@ impl Decoder {
             EventData::RotateEvent(rotate) => self.rotate(event, &rotate),
             EventData::FormatDescriptionEvent(_) => self.is_described = true,
             // The library delivers its contents as separate events.
-            EventData::TransactionPayloadEvent(_) => {}
+            EventData::TransactionPayloadEvent(payload) => self.progress.decompress(&payload),
             EventData::IncidentEvent(_) => {
                 return Err(io::Error::other("the database says that it lost changes here"));
             }
@@ -361,6 +366,7 @@ impl Decoder {
 
     /// The position after the transaction being read.
     fn advance(&mut self) -> Position {
+        self.progress.end();
         let gtid = self.reading.take();
         match (&mut self.position, gtid) {
             (Position::MariaGtid(domains), Some(Gtid::Maria { domain, server, sequence })) => {
@@ -379,18 +385,17 @@ impl Decoder {
     }
 }
 
-/// Bytes of the header of an event.
-const HEADER_BYTES: usize = 19;
-
-/// An event was damaged on its way.
+/// Events were damaged on their way, or are missing.
 #[derive(Debug, thiserror::Error)]
-#[error("an event of type {event_type} has a wrong checksum")]
-pub(super) struct WrongChecksum {
-    event_type: u8,
+pub(super) enum Damaged {
+    #[error("an event of type {event_type} has a wrong checksum")]
+    WrongChecksum { event_type: u8 },
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
 }
 
 /// Verifies the checksum, which the library reads but does not verify.
-fn verify(event: &Logged) -> Result<(), WrongChecksum> {
+fn verify(event: &Logged) -> Result<(), Damaged> {
     let Ok(Some(BinlogChecksumAlg::BINLOG_CHECKSUM_ALG_CRC32)) = event.footer().get_checksum_alg()
     else {
         return Ok(());
@@ -405,7 +410,7 @@ fn verify(event: &Logged) -> Result<(), WrongChecksum> {
     {
         return Ok(());
     }
-    Err(WrongChecksum { event_type: event.header().event_type_raw() })
+    Err(Damaged::WrongChecksum { event_type: event.header().event_type_raw() })
 }
 
 /// The file name in a rotate event. MariaDB sends the first one before the format description, so
@@ -414,7 +419,7 @@ fn name(event: &Logged, raw: &[u8], is_described: bool) -> String {
     let plain = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     match raw.split_last_chunk::<4>() {
         Some((name, sum)) if !is_described => {
-            let mut header = Vec::with_capacity(HEADER_BYTES);
+            let mut header = Vec::with_capacity(event_type::HEADER_BYTES);
             event.header().serialize(&mut header);
             let mut hasher = crc32fast::Hasher::new();
             hasher.update(&header);

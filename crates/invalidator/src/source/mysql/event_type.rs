@@ -1,19 +1,32 @@
 //! Numbers of binary log event types that the library's `EventType` lacks, or that are compared
 //! with a raw header. Sources: MySQL's `binlog_event.h`, MariaDB's `log_event.h`.
 
+/// Bytes of the header of an event.
+pub(super) const HEADER_BYTES: usize = 19;
+
 pub(super) const QUERY: u8 = 2;
+pub(super) const STOP: u8 = 3;
+pub(super) const ROTATE: u8 = 4;
 pub(super) const FORMAT_DESCRIPTION: u8 = 15;
 #[cfg(test)]
 pub(super) const TABLE_MAP: u8 = 19;
 pub(super) const WRITE_ROWS_V1: u8 = 23;
 pub(super) const UPDATE_ROWS_V1: u8 = 24;
 pub(super) const DELETE_ROWS_V1: u8 = 25;
+pub(super) const INCIDENT: u8 = 26;
 pub(super) const HEARTBEAT: u8 = 27;
 pub(super) const WRITE_ROWS: u8 = 30;
 pub(super) const UPDATE_ROWS: u8 = 31;
 pub(super) const DELETE_ROWS: u8 = 32;
+pub(super) const GTID: u8 = 33;
+pub(super) const ANONYMOUS_GTID: u8 = 34;
+pub(super) const PREVIOUS_GTIDS: u8 = 35;
+/// A whole compressed transaction of MySQL.
+pub(super) const TRANSACTION_PAYLOAD: u8 = 40;
 /// MySQL's second form of the heartbeat.
 pub(super) const HEARTBEAT_V2: u8 = 41;
+/// MySQL's second form of the transaction identifier.
+pub(super) const GTID_TAGGED: u8 = 42;
 
 // Only MariaDB has these.
 

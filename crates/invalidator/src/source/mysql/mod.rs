@@ -25,6 +25,7 @@ mod server;
 pub mod setup;
 mod statement;
 mod tls;
+mod unfinished;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
