@@ -1,5 +1,7 @@
 //! The rules, each a function from text to breaches.
 
+use std::collections::HashSet;
+
 const LINES_MAX: usize = 900;
 
 /// The prefix of the names of packages; folders and names in code omit it.
@@ -89,21 +91,51 @@ pub(super) fn dependencies(name: &str, text: &str, may_use: &[(&str, &[&str])]) 
     let Some((_, allowed)) = may_use.iter().find(|(known, _)| *known == own) else {
         return vec![format!("{name}: {own} has no place in xtask's table of who may use whom")];
     };
+    // Dev-dependencies are free: tests need testkit, and the crates around theirs.
+    let used: Vec<&str> = dependency_keys(text)
+        .filter(|(section, key)| {
+            !section.contains("dev-") && may_use.iter().any(|(known, _)| known == key)
+        })
+        .map(|(_, key)| key)
+        .collect();
+    let refused = used.iter().filter(|key| !allowed.contains(*key));
+    let refused = refused.map(|key| format!("{name}: {own} may not use {key}"));
+    let idle = allowed.iter().filter(|key| !used.contains(*key));
+    let idle = idle.map(|key| format!("{name}: {own} does not use {key}, which MAY_USE allows"));
+    refused.chain(idle).collect()
+}
+
+/// The dependencies of one manifest that no source in its folder names. `sources` are pairs of path
+/// and text.
+pub(super) fn unnamed_dependencies(
+    name: &str,
+    text: &str,
+    sources: &[(String, String)],
+) -> Vec<String> {
+    let folder = name.trim_end_matches("Cargo.toml");
+    let sources = sources.iter().filter(|(path, _)| path.starts_with(folder));
+    let words: HashSet<&str> = sources.flat_map(|(_, text)| words(text)).collect();
+    // A library may omit the hyphens of its package: md-5 is `md5`.
+    let is_named = |key: &str| ["_", ""].iter().any(|it| words.contains(&*key.replace('-', it)));
+    let unnamed = dependency_keys(text).filter(|(_, key)| !is_named(key));
+    unnamed.map(|(section, key)| format!("{name}: no source uses {key} of [{section}]")).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+}
+
+/// The keys of a manifest's dependencies, each with the name of its section.
+fn dependency_keys(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let mut section = "";
-    let mut breaches = Vec::new();
-    for line in text.lines() {
+    text.lines().filter_map(move |line| {
         if line.starts_with('[') {
             section = line.trim_matches(['[', ']']);
+            return None;
         }
-        // Dev-dependencies are free: tests need testkit, and the crates around theirs.
-        let counts = section.ends_with("dependencies") && !section.contains("dev-");
-        let used = line.split(['=', '.', ' ']).next().unwrap_or_default();
-        let ours = may_use.iter().any(|(known, _)| *known == used);
-        if counts && ours && !allowed.contains(&used) {
-            breaches.push(format!("{name}: {own} may not use {used}"));
-        }
-    }
-    breaches
+        let key = line.split(['=', '.', ' ']).next().filter(|key| !key.is_empty())?;
+        (section.ends_with("dependencies") && !key.starts_with('#')).then_some((section, key))
+    })
 }
 
 #[cfg(test)]
@@ -141,6 +173,34 @@ mod tests {
         assert!(dependencies("Cargo.toml", down, &may_use).is_empty());
         assert!(dependencies("Cargo.toml", tests, &may_use).is_empty());
         assert_eq!(dependencies("Cargo.toml", "[package]\nname = \"new\"\n", &may_use).len(), 1);
+    }
+
+    #[test]
+    fn an_allowance_that_no_manifest_uses_is_found() {
+        let may_use: [(&str, &[&str]); 2] = [("engine", &["store"]), ("store", &[])];
+        let none = "[package]\nname = \"engine\"\n[dev-dependencies]\nstore.workspace = true\n";
+        assert_eq!(
+            dependencies("Cargo.toml", none, &may_use),
+            ["Cargo.toml: engine does not use store, which MAY_USE allows"]
+        );
+    }
+
+    #[test]
+    fn a_dependency_that_no_source_names_is_found() {
+        let manifest = "[dependencies]\n# Why.\nmd-5.workspace = true\nserde = \"1\"\n\n\
+                        [dev-dependencies]\nserde_json = \"1\"\ntempfile = \"3\"\n";
+        let sources = [
+            ("crates/a/src/lib.rs".to_owned(), "use md5::Md5;\n".to_owned()),
+            ("crates/a/tests/a.rs".to_owned(), "serde_json::json!({})\n".to_owned()),
+            ("crates/b/src/lib.rs".to_owned(), "use serde::Serialize;\n".to_owned()),
+        ];
+        assert_eq!(
+            unnamed_dependencies("crates/a/Cargo.toml", manifest, &sources),
+            [
+                "crates/a/Cargo.toml: no source uses serde of [dependencies]",
+                "crates/a/Cargo.toml: no source uses tempfile of [dev-dependencies]"
+            ]
+        );
     }
 
     #[test]
