@@ -47,7 +47,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   fuzz [--fast] [TARGET] [SECONDS]
                 all fuzz targets, or one, for this long each (default: 60 s in all);
                 --fast: without the address sanitizer and what the target compares
-  tidy [PATH..] the house rules that a program can check; nothing below PATH is exempt
+  tidy          the house rules that a program can check
   tsan          the store's stress test under ThreadSanitizer (needs a nightly toolchain)
   bench ...     measurements; `cargo xtask bench` says which
 ";
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         "miri" => test::miri(&mut steps),
         "soak" => test::soak(&mut steps, rest),
         "test" => test::all(&mut steps, Vec::new()),
-        "tidy" => steps.check("tidy", || tidy::run(rest)),
+        "tidy" => steps.check("tidy", tidy::run),
         "tsan" => test::tsan(&mut steps),
         _ => {
             eprint!("xtask: no task {task:?}\n{USAGE}");
@@ -111,7 +111,7 @@ fn ci(steps: &mut Steps) -> Result<(), Failure> {
     steps.run("fmt", cargo(["fmt", "--all", "--check"]))?;
     let python = ["fmt", "--check", "--manifest-path", "python/Cargo.toml"];
     steps.run("fmt, library for Python", cargo(python))?;
-    steps.check("tidy", || tidy::run(&[]))?;
+    steps.check("tidy", tidy::run)?;
     deny::run(steps)?;
     deny::advisories_within_reach(steps)?;
     let own = std::env::current_exe().map_err(Failure::path("xtask"))?;

@@ -15,14 +15,11 @@
 //! 8. A file that uses `Relaxed` explains why that is enough, and each stronger ordering names its
 //!    partner.
 //! 9. A type with many methods, or with methods in many files, has the reason in its file's header.
-//!
-//! [`not_yet`] lists the exemptions from the rules 6 to 9.
 
 mod cycles;
 mod documents;
 mod imports;
 mod lexer;
-mod not_yet;
 mod orderings;
 mod prose;
 mod rules;
@@ -185,9 +182,8 @@ const GLOSSARY: &str = "docs/glossary.md";
 /// The folder of dated records, whose text does not change.
 const RECORDS: &str = "lab/results/";
 
-/// Checks the whole tree, from the workspace's folder. No path that starts with one of `strict` is
-/// exempt from a rule.
-pub(crate) fn run(strict: &[String]) -> Result<(), Failure> {
+/// Checks the whole tree, from the workspace's folder.
+pub(crate) fn run() -> Result<(), Failure> {
     let map = fs::read_to_string("ARCHITECTURE.md").unwrap_or_default();
     let mut breaches = Vec::new();
     let (mut sources, mut manifests) = (Vec::new(), Vec::new());
@@ -216,11 +212,10 @@ pub(crate) fn run(strict: &[String]) -> Result<(), Failure> {
         .filter_map(|path| Some((path.to_owned(), fs::read_to_string(path).ok()?)))
         .collect();
     breaches.extend(documents(&sources, &pages));
-    breaches.extend(prose(&sources, &pages, strict));
-    breaches.extend(sifted(not_yet::CYCLES, cycles::knots(&sources), strict));
-    let orderings = sources.iter().flat_map(|(name, text)| orderings::source(name, text)).collect();
-    breaches.extend(sifted(not_yet::ORDERINGS, orderings, strict));
-    breaches.extend(sifted(not_yet::TYPES, types::large(&sources), strict));
+    breaches.extend(prose(&sources, &pages));
+    breaches.extend(cycles::knots(&sources));
+    breaches.extend(sources.iter().flat_map(|(name, text)| orderings::source(name, text)));
+    breaches.extend(types::large(&sources));
     breaches.extend(tree::endings(tracked.split_terminator('\0')));
     breaches.extend(tree::licence(fs::read_to_string("LICENSE").ok().as_deref()));
     if breaches.is_empty() {
@@ -231,12 +226,8 @@ pub(crate) fn run(strict: &[String]) -> Result<(), Failure> {
     Err(Failure::Breaches(breaches.len()))
 }
 
-/// Breaches of the rules on words, widths and questions. Prints the number of exempt ones.
-fn prose(
-    sources: &[(String, String)],
-    pages: &[(String, String)],
-    strict: &[String],
-) -> Vec<String> {
+/// Breaches of the rules on words, widths and questions.
+fn prose(sources: &[(String, String)], pages: &[(String, String)]) -> Vec<String> {
     let mut breaches = Vec::new();
     let glossary = pages.iter().find(|(name, _)| name == GLOSSARY).map_or("", |(_, text)| text);
     let banned = words::banned(glossary, &mut breaches);
@@ -253,19 +244,8 @@ fn prose(
     for (name, text) in pages.iter().filter(|(name, _)| is_bound(name)) {
         refused.extend(words::page(name, text, &banned));
     }
-    for (rule, found) in
-        [(not_yet::WORDS, refused), (not_yet::COLUMNS, wide), (not_yet::QUESTIONS, asking)]
-    {
-        breaches.extend(sifted(rule, found, strict));
-    }
+    breaches.extend(refused.into_iter().chain(wide).chain(asking));
     breaches
-}
-
-/// The breaches that are not exempt. Prints the number of the others.
-fn sifted(rule: not_yet::Rule, found: Vec<String>, strict: &[String]) -> Vec<String> {
-    let (left, note) = not_yet::sift(rule, found, strict);
-    note.iter().for_each(|note| println!("{note}"));
-    left
 }
 
 /// Breaches in `pages`, and citations of decisions in `sources`; both are pairs of path and text.
