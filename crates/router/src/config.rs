@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -187,11 +186,10 @@ fn understand(
     Ok(Configuration { read, plan, targets, warnings, is_dynamic, listens, snapshot })
 }
 
-/// A server for `config get cluster`: the current address of its name, and the name.
+/// A server for `config get cluster`: its current address, and its name.
 fn member((name, address): &(String, Address)) -> Option<Member> {
     let Address::Tcp(address) = address else { return None };
-    let host = name.rsplit_once(':').map(|(host, _)| host);
-    Some(Member::from(*address).named(host.filter(|host| host.parse::<IpAddr>().is_err())))
+    Some(Member::from(*address).named(Some(name)))
 }
 
 fn params(options: &Options) -> Params {

@@ -458,3 +458,18 @@ fn a_proxy_can_be_the_source_of_another() {
     assert!(wrong.contains("no pool 'B'"), "{wrong}");
     fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Clients place keys by the names, so the proxy does not replace them by addresses.
+#[test]
+fn a_proxy_serves_the_names_that_its_source_gave() {
+    let folder = folder("serve-names");
+    let all = [Server::memcached(&[]), Server::memcached(&[])];
+    let [one, two] = all.each_ref().map(Server::addr);
+    let endpoint = Endpoint::new(named_cluster(&[("node-0.cache", one), ("node-1.cache", two)]));
+    let address = proxy(&pool_of(&endpoint), &folder, &["--serve-cluster", "A"]).unwrap();
+    let told = ask(address, "config get cluster\r\n");
+    let (one, two) = (one.port(), two.port());
+    let list = format!("node-0.cache|127.0.0.1|{one} node-1.cache|127.0.0.1|{two}");
+    assert!(told.contains(&list), "{told}");
+    fs::remove_dir_all(&folder).unwrap();
+}

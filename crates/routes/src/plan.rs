@@ -181,14 +181,20 @@ impl Plan {
         targets.into_values().collect()
     }
 
-    /// The servers of a pool, as written and with their addresses; `None` without such a pool.
+    /// The servers of a pool: the name by which clients place keys (that of `hostnames`, else the
+    /// host as written) and the address; `None` without such a pool.
     #[must_use]
     pub fn servers_of(&self, pool: &str) -> Option<Vec<(String, Address)>> {
         let pool = self.config.pools.iter().find(|one| one.name == pool)?;
         let servers = pool.members.iter().filter_map(|member| match member {
             Member::Server(server) => {
-                let name = server.address.to_string();
-                let address = self.addresses.get(&name)?.clone();
+                let written = server.address.to_string();
+                let address = self.addresses.get(&written)?.clone();
+                let name = match (&server.name, &server.address) {
+                    (Some(name), _) => name.clone(),
+                    (None, ServerAddress::Tcp { host, .. }) => host.clone(),
+                    (None, ServerAddress::Unix(_)) => written,
+                };
                 Some((name, address))
             }
             Member::Route(_) => None,
