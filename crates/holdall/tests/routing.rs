@@ -30,6 +30,7 @@ fn a_good_configuration_has_no_finding() {
 fn findings_have_a_place_and_a_status() {
     let warnings = "router_odd.json:4:10: warning: the pool 'a' has the server h:1 twice, first in line 4\n\
         router_odd.json:5:10: warning: no request reaches the pool 'b'\n\
+        router_odd.json:7:21: warning: deleted items come back from 'warm' of WarmUpRoute: set 'leases' or 'hold_off'\n\
         router_odd.json:7:21: warning: 'warm' and 'cold' of WarmUpRoute are the same servers\n";
     let (text, status) = run(&["check", "router_odd.json"]);
     let lines = |text: &str| {

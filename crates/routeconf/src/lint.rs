@@ -166,6 +166,11 @@ fn route(config: &Config, handle: &Handle, found: &mut Vec<Diagnostic>) {
             if warm_up.leases && warm_up.hold_off > 0 {
                 warn(format!("{name} has no use for 'hold_off' beside 'leases'"));
             }
+            if !warm_up.leases && warm_up.hold_off == 0 {
+                warn(format!(
+                    "deleted items come back from 'warm' of {name}: set 'leases' or 'hold_off'"
+                ));
+            }
             same(config, handle, warm_up.warm, warm_up.cold, "'warm' and 'cold'", found)
         }
         Route::Staging { warm, staging } => {
