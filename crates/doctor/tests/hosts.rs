@@ -371,6 +371,17 @@ fn ports_of_servers_are_added_to_the_reserved_ones() {
 }
 
 #[test]
+fn a_greater_table_of_flows_stays() {
+    const TABLE: &str = "proc/sys/net/core/rps_sock_flow_entries";
+    let (folder, host) = host(TO_APPLY);
+    put(folder.path(), TABLE, "65536");
+    apply(&host, &examine(&host, &[])).unwrap();
+    assert_eq!(fs::read_to_string(folder.path().join(TABLE)).unwrap().trim(), "65536");
+    let flows = folder.path().join("sys/class/net/ens3/queues/rx-0/rps_flow_cnt");
+    assert_eq!(fs::read_to_string(flows).unwrap(), "32768\n");
+}
+
+#[test]
 fn a_setting_that_cannot_be_written_keeps_those_before_undoable() {
     let (folder, host) = host(TO_APPLY);
     let findings = examine(&host, &[]);

@@ -13,6 +13,8 @@ const RESERVED_PORTS: &str = "net/ipv4/ip_local_reserved_ports";
 /// Ports that a proxy or a busy client needs for outgoing connections.
 const PORTS_FEW: u64 = 20_000;
 
+const FLOW_TABLE: &str = "net/core/rps_sock_flow_entries";
+
 /// Entries of flow steering for a host.
 const FLOW_ENTRIES: u64 = 32_768;
 
@@ -187,10 +189,13 @@ pub(super) fn steering(scene: &Scene<'_>, found: &mut Vec<Finding>) {
         }
         let all: Vec<u32> = scene.cpus.iter().map(|cpu| cpu.number).collect();
         let flows = format!("/sys/class/net/{nic}/queues/{queue}/rps_flow_cnt");
-        let entries = FLOW_ENTRIES.to_string();
+        // A host may have more entries already.
+        let entries =
+            |file: &str| scene.host.number(file).unwrap_or(0).max(FLOW_ENTRIES).to_string();
+        let all_flows = entries(&format!("/proc/sys/{FLOW_TABLE}"));
         let mut settings = vec![Setting { file, value: cpus::mask(&all) }];
-        settings.extend(sysctl("net/core/rps_sock_flow_entries", &entries));
-        settings.push(Setting { file: flows, value: entries });
+        settings.extend(sysctl(FLOW_TABLE, &all_flows));
+        settings.push(Setting { value: entries(&flows), file: flows });
         found.push(Finding::by_settings(
             "steering",
             Level::Note,
