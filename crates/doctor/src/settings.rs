@@ -269,6 +269,9 @@ mod tests {
         for line in ["holdall -m 2g", "holdall -m2048", "holdall --memory-limit=2g"] {
             assert_eq!(settings(line).memory_bytes, 2 << 30, "{line}");
         }
+        let joined = Words(vec!["-m 2048".to_owned(), "-c 9".to_owned()]);
+        let joined = Settings::of_words(&joined, true);
+        assert_eq!((joined.memory_bytes, joined.connections), (2 << 30, 9));
         assert_eq!(settings("memcached").memory_bytes, 64 << 20);
         let all =
             settings("memcached -m 1g -t 8 -c 9 -b 5 -p 7 -vZ -S -l 10.0.0.1 -o a=1,ssl_key=/k");

@@ -29,7 +29,8 @@ impl Words {
                 }
             }
         }
-        found
+        // memcached skips the space of `-m 1024` in one word, as lists of arguments in YAML have it.
+        found.into_iter().map(str::trim_start).collect()
     }
 
     /// The number after a flag.
