@@ -25,15 +25,16 @@ alpha:
 beta:
   listen: /tmp/beta.sock 0666
   distribution: random
+  timeout: 400
   servers: [ \"10.0.0.1:11211:1\", \"10.0.0.2:11211:1\" ]
 ";
 
 #[test]
 fn the_settings_of_a_pool() {
     let config = read(WHOLE).unwrap().config;
-    let listen: Vec<_> =
-        config.listeners.iter().map(|listener| listener.listen.as_deref().unwrap()).collect();
-    assert_eq!(listen, ["127.0.0.1:22121", "/tmp/beta.sock"]);
+    let listen = config.listeners.iter().map(|listener| listener.listen.as_ref().unwrap());
+    let listen: Vec<_> = listen.map(|listen| (listen.address.as_str(), listen.mode)).collect();
+    assert_eq!(listen, [("127.0.0.1:22121", None), ("/tmp/beta.sock", Some(0o666))]);
     let Entry::Plain(route) = config.listeners[0].entry else { panic!("no route") };
     let Route::Pool(route) = &config.handle(route).route else { panic!("no pool") };
     assert_eq!((route.hash.key_part, route.asynclog.as_deref()), (KeyPart::HashTag(*b"{}"), None));
@@ -53,16 +54,33 @@ fn the_settings_of_a_pool() {
 fn settings_that_change_nothing_are_warned_of() {
     assert_eq!(read(WHOLE).unwrap().warnings, []);
     let unused = "backlog: 512\n  client_connections: 9\n  mbuf_size: 512\n  reuseport: true\n  tcpkeepalive: true\n  preconnect: true\n  server_connections: 4";
-    let text = format!("a:\n  listen: 127.0.0.1:1\n  {unused}\n  servers: [ \"h:1:1\" ]\n");
+    let text =
+        format!("a:\n  listen: 127.0.0.1:1\n  timeout: 1\n  {unused}\n  servers: [ \"h:1:1\" ]\n");
     let loaded = read(&text).unwrap();
     let files = &loaded.config.files;
     let told: Vec<_> = loaded.warnings.iter().map(|warning| warning.render(files)).collect();
     assert_eq!(told.len(), 7, "{told:?}");
     assert!(
-        told[0].starts_with("n.yml:3:") && told[0].contains("'backlog' changes nothing"),
+        told[0].starts_with("n.yml:4:") && told[0].contains("'backlog' changes nothing"),
         "{}",
         told[0]
     );
+}
+
+/// twemproxy then waits without a limit.
+#[test]
+fn a_pool_without_a_timeout_is_warned_of() {
+    for timeout in ["", "  timeout: 0\n"] {
+        let text = format!("a:\n  listen: 127.0.0.1:1\n{timeout}  servers: [ 'h:1:1' ]\n");
+        let loaded = read(&text).unwrap();
+        let told: Vec<_> =
+            loaded.warnings.iter().map(|warning| warning.render(&loaded.config.files)).collect();
+        let want = "n.yml:2:3: warning: the pool 'a' has no 'timeout': a server has \
+                    --server-timeout to reply (in twemproxy there is no limit; set 'timeout' for a \
+                    longer one)";
+        assert_eq!(told, [want]);
+        assert_eq!(loaded.config.pools[0].server_timeout_ms, None);
+    }
 }
 
 /// One pass reports all errors.
@@ -94,6 +112,18 @@ fn errors_say_where() {
         ("a:\n  listen: x", "n.yml:2:3: error: the pool 'a' needs 'servers'"),
         ("a:\n  servers: [ 'h:1:1' ]", "n.yml:2:3: error: the pool 'a' needs 'listen'"),
         (
+            "a:\n  listen: /x 0868\n  servers: [ 'h:1:1' ]",
+            "n.yml:2:11: error: '0868' is not an access mode from 0 to 0777, in octal",
+        ),
+        (
+            "a:\n  listen: /x 01777\n  servers: [ 'h:1:1' ]",
+            "n.yml:2:11: error: '01777' is not an access mode from 0 to 0777, in octal",
+        ),
+        (
+            "a:\n  listen: h:1 0666\n  servers: [ 'h:1:1' ]",
+            "n.yml:2:11: error: 'listen' is an address, or a path with an access mode",
+        ),
+        (
             "a:\n  listen: x\n  servers: [ 'h:1' ]",
             "n.yml:3:14: error: 'h:1' is not of the form host:port:weight name",
         ),
@@ -119,8 +149,8 @@ fn errors_say_where() {
              n.yml:2:10: error: the pool 'a' has no setting 'listn' (did you mean listen?)",
         ),
         (
-            "a:\n  listen: x\n  servers: [ 'h:1:1', 'h:1:2' ]",
-            "n.yml:3:23: error: two servers are called 'h:1'",
+            "a:\n  listen: x\n  timeout: 1\n  servers: [ 'h:1:1', 'h:1:2' ]",
+            "n.yml:4:23: error: two servers are called 'h:1'",
         ),
         ("a: &x\n  listen: y", "n.yml:1:4: error: anchors and tags are not known here"),
         ("a: *x", "n.yml:1:4: error: while parsing node, found unknown anchor"),

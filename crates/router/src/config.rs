@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use discovery::{Discovered, Discovery, Member, is_source};
+use routeconf::ast::PoolAddress;
 use routeconf::{FileSources, Params, Rejected, Sources, Variables, load};
 use routes::{Plan, Target, VariableError, host_id};
 use thiserror::Error;
@@ -73,7 +74,7 @@ pub(crate) struct Configuration {
     /// Its servers come from a source, or have names whose addresses may change.
     pub(crate) is_dynamic: bool,
     /// The addresses to listen on, one for each of its listeners.
-    pub(crate) listens: Vec<String>,
+    pub(crate) listens: Vec<PoolAddress>,
     /// The texts from which it was read.
     pub(crate) snapshot: Snapshot,
 }

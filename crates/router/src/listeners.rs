@@ -6,6 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use net::{Listen, ListenAddress};
+use routeconf::ast::PoolAddress;
 use thiserror::Error;
 
 use crate::options::Options;
@@ -45,7 +46,7 @@ pub(crate) enum ListenError {
     Unresolved { name: String, error: io::Error },
 }
 
-/// The permission bits of a unix socket.
+/// The permission bits of a unix socket without an access mode.
 const MODE: u32 = 0o700;
 
 /// The sockets to bind, and their numbers. `named` has the addresses of the configuration's
@@ -56,7 +57,7 @@ const MODE: u32 = 0o700;
 /// Names the address that is invalid.
 pub(crate) fn listeners(
     options: &Options,
-    named: &[String],
+    named: &[PoolAddress],
 ) -> Result<(Listen, Listeners), ListenError> {
     if options.names_no_address() && !named.is_empty() {
         return by_pools(named);
@@ -114,12 +115,13 @@ pub(crate) fn warnings(options: &Options, listen: &Listen) -> Vec<String> {
 
 const BACKLOG: i32 = 1024;
 
-fn by_pools(named: &[String]) -> Result<(Listen, Listeners), ListenError> {
+fn by_pools(named: &[PoolAddress]) -> Result<(Listen, Listeners), ListenError> {
     let mut listen = Listen { backlog: BACKLOG, ..Listen::default() };
     let mut listeners = Listeners::default();
-    for (listener, name) in (0..).zip(named) {
+    for (listener, PoolAddress { address: name, mode }) in (0..).zip(named) {
         if name.starts_with('/') {
-            if listen.unix.replace((PathBuf::from(name), MODE)).is_some() {
+            let unix = (PathBuf::from(name), mode.unwrap_or(MODE));
+            if listen.unix.replace(unix).is_some() {
                 return Err(ListenError::SecondUnix(name.clone()));
             }
             listeners.unix = listener;
@@ -145,7 +147,11 @@ mod tests {
 
     fn listening(words: &[&str], named: &[&str]) -> Result<(Listen, Listeners), ListenError> {
         let options = Options::try_parse_from(["route"].iter().chain(words)).unwrap();
-        listeners(&options, &named.iter().map(ToString::to_string).collect::<Vec<_>>())
+        let named = named.iter().map(|address| {
+            let mode = address.starts_with("/run").then_some(0o666);
+            PoolAddress { address: (*address).to_owned(), mode }
+        });
+        listeners(&options, &named.collect::<Vec<_>>())
     }
 
     #[test]
@@ -184,7 +190,9 @@ mod tests {
         let addresses: Vec<SocketAddr> =
             vec!["127.0.0.1:22121".parse().unwrap(), "[::1]:22122".parse().unwrap()];
         assert_eq!((listen.tcp, listeners.tcp, listeners.unix), (addresses, vec![0, 2], 1));
-        assert_eq!(listen.unix.unwrap().0, PathBuf::from("/run/pool.sock"));
+        assert_eq!(listen.unix, Some((PathBuf::from("/run/pool.sock"), 0o666)));
+        let (listen, _) = listening(&[], &["/tmp/pool.sock"]).unwrap();
+        assert_eq!(listen.unix, Some((PathBuf::from("/tmp/pool.sock"), 0o700)));
         let (listen, listeners) = listening(&["-p", "5001"], &named[..1]).unwrap();
         assert_eq!((listen.tcp[0].port(), listeners.tcp.len()), (5001, 0));
         assert_eq!(listening(&[], &[]).unwrap().0.tcp[0].port(), 5000);

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use discovery::Discovery;
+use routeconf::ast::PoolAddress;
 use routes::{Plan, Target};
 use signal_hook::iterator::Handle;
 use thiserror::Error;
@@ -114,7 +115,7 @@ pub(crate) struct Watched {
     /// The plan and the servers of the configuration in use.
     pub(crate) plan: Arc<Plan>,
     pub(crate) targets: Vec<Target>,
-    pub(crate) listens: Vec<String>,
+    pub(crate) listens: Vec<PoolAddress>,
 }
 
 /// Loads the configuration whenever the file has changed, and when `asked` reports that the sources

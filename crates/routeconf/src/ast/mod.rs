@@ -64,13 +64,21 @@ pub struct Handle {
 pub struct Listener {
     /// twemproxy: the pool's name; mcrouter: empty.
     pub name: String,
-    /// twemproxy: the address to listen on, `host:port` or a path. mcrouter sets it on the command
-    /// line.
-    pub listen: Option<String>,
+    /// twemproxy: the address to listen on. mcrouter sets it on the command line.
+    pub listen: Option<PoolAddress>,
     /// The path from its keys to the first route.
     pub entry: Entry,
     /// Its place in the configuration.
     pub at: At,
+}
+
+/// The address on which a pool of twemproxy listens.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PoolAddress {
+    /// `host:port`, or the path of a unix socket.
+    pub address: String,
+    /// The access mode of the unix socket, if it is given.
+    pub mode: Option<u32>,
 }
 
 /// From a key to the first route.

@@ -93,7 +93,7 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
                 out,
                 "{}, {}:",
                 listener.name,
-                listener.listen.as_deref().unwrap_or_default()
+                listener.listen.as_ref().map_or("", |listen| &listen.address)
             );
         }
         let steps = walker.walk(listener, &question);

@@ -19,7 +19,7 @@ pub(super) fn explained(old: &Config, new: Option<&Config>, question: &Question<
         });
         json!({
             "name": listener.name,
-            "listen": listener.listen,
+            "listen": listener.listen.as_ref().map(|listen| &listen.address),
             "server": server_of(&walker, listener, question),
             "steps": steps.iter().map(|step| branch(old, &walker, step)).collect::<Vec<_>>(),
             "difference": other,

@@ -7,8 +7,8 @@
 use hashing::{KeyHash, libmemcached_name};
 
 use crate::ast::{
-    Config, Entry, Handle, Hash, HashFunction, KeyPart, Listener, Member, Pool, PoolId, PoolRoute,
-    Protocol, Route, RouteId, Security, Server, ServerAddress,
+    Config, Entry, Handle, Hash, HashFunction, KeyPart, Listener, Member, Pool, PoolAddress,
+    PoolId, PoolRoute, Protocol, Route, RouteId, Security, Server, ServerAddress,
 };
 use crate::count::count;
 use crate::json::{Map, Node};
@@ -103,6 +103,9 @@ fn pool(
         );
     }
     let Some(read) = settings.read(findings) else { return Ok(()) };
+    if read.timeout.is_none() {
+        findings.push(settings.unlimited());
+    }
     let id = PoolId(count(config.pools.len()));
     let places = 0..count(read.servers.len());
     config.pools.push(Pool {
@@ -169,7 +172,7 @@ struct Read {
     /// Failures after which a server is ejected, and for how many milliseconds.
     eject: Option<(u32, u64)>,
     timeout: Option<u64>,
-    listen: String,
+    listen: PoolAddress,
 }
 
 /// The value, if it is valid; errors go to the findings.
@@ -204,7 +207,8 @@ impl Settings<'_> {
             servers: servers?,
             hash: hash?,
             eject: is_ejecting?.then_some(eject),
-            timeout: timeout?,
+            // In twemproxy, 0 is no limit.
+            timeout: timeout?.filter(|millis| *millis > 0),
             listen: listen?,
         })
     }
@@ -218,12 +222,28 @@ impl Settings<'_> {
         })
     }
 
-    fn listen(&self) -> Fallible<String> {
+    fn listen(&self) -> Fallible<PoolAddress> {
         let listen = self.need("listen")?;
-        match listen.as_str() {
-            Some(text) => Ok(text.split_whitespace().next().unwrap_or_default().to_owned()),
-            None => fail(listen.at, "'listen' is an address or a path"),
+        let text = listen.as_str().unwrap_or_default().trim();
+        let (address, mode) = match text.split_once(char::is_whitespace) {
+            Some((path, mode)) if path.starts_with('/') => (path, Some(mode.trim())),
+            _ => (text, None),
+        };
+        if address.is_empty() || address.contains(char::is_whitespace) {
+            return fail(listen.at, "'listen' is an address, or a path with an access mode");
         }
+        let mode = mode.map(|mode| access_mode(mode, listen.at)).transpose()?;
+        Ok(PoolAddress { address: address.to_owned(), mode })
+    }
+
+    /// The warning about a pool whose servers may take any time in twemproxy, but not here.
+    fn unlimited(&self) -> Diagnostic {
+        let message = format!(
+            "the pool '{}' has no 'timeout': a server has --server-timeout to reply",
+            self.name
+        );
+        Diagnostic::warning(self.at, message)
+            .hint("in twemproxy there is no limit; set 'timeout' for a longer one")
     }
 
     /// A warning for each setting without an effect.
@@ -333,6 +353,15 @@ impl Settings<'_> {
             servers.push(server);
         }
         Ok(servers)
+    }
+}
+
+/// The access mode of a unix socket, in octal.
+fn access_mode(text: &str, at: At) -> Fallible<u32> {
+    let is_octal = text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if is_octal && mode <= 0o777 => Ok(mode),
+        _ => fail(at, format!("'{text}' is not an access mode from 0 to 0777, in octal")),
     }
 }
 
