@@ -4,12 +4,13 @@
 mod common;
 
 use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{holdall, output, stderr, stdout};
+use common::{holdall, kill, output, stderr, stdout};
+use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Router, Server};
 
@@ -119,30 +120,73 @@ fn rates_cover_an_interval() {
     assert!(rate.as_f64().is_some_and(|rate| rate > 0.0 && rate < 100_000.0), "{rate}");
 }
 
-/// In a terminal of its own, which `script` makes.
+/// A program in a new terminal, which `script` makes, until the screen shows a text.
+struct Terminal {
+    script: Child,
+    keys: ChildStdin,
+    screen: ChildStdout,
+    shown: String,
+}
+
+impl Terminal {
+    fn start(line: &str) -> Self {
+        let mut script = Command::new("script")
+            .args(["-qefc", &format!("stty cols 100 rows 24; {line}"), "/dev/null"])
+            .env("TERM", "xterm")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (keys, screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+        Self { script, keys, screen, shown: String::new() }
+    }
+
+    fn until(&mut self, texts: &[&str]) {
+        let mut bytes = [0; 4096];
+        while !texts.iter().all(|text| self.shown.contains(text)) {
+            let count = self.screen.read(&mut bytes).unwrap();
+            assert!(count > 0, "it ended by itself: {}", self.shown);
+            self.shown += &String::from_utf8_lossy(&bytes[..count]);
+        }
+    }
+
+    /// The rest of the output, after the end with status 0.
+    fn rest(mut self) -> String {
+        let mut rest = Vec::new();
+        self.screen.read_to_end(&mut rest).unwrap();
+        assert!(self.script.wait().unwrap().success());
+        String::from_utf8_lossy(&rest).into_owned()
+    }
+}
+
+const TOP: &str = concat!(env!("CARGO_BIN_EXE_holdall"), " top");
+
 #[test]
 fn a_terminal_shows_the_members_until_q() {
     let server = Server::holdall(&[]);
-    let program = env!("CARGO_BIN_EXE_holdall");
-    let line = format!("stty cols 100 rows 24; exec {program} top {}", server.addr());
-    let mut terminal = Command::new("script")
-        .args(["-qefc", &line, "/dev/null"])
-        .env("TERM", "xterm")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (mut keys, mut screen) = (terminal.stdin.take().unwrap(), terminal.stdout.take().unwrap());
-    let (address, mut shown, mut bytes) = (server.addr().to_string(), String::new(), [0; 4096]);
+    let address = server.addr().to_string();
+    let mut terminal = Terminal::start(&format!("exec {TOP} {address}"));
     // The first screen may be from before the first answer.
-    while !(shown.contains("gets/s") && shown.contains(&address)) {
-        let count = screen.read(&mut bytes).unwrap();
-        assert!(count > 0, "it ended by itself: {shown}");
-        shown += &String::from_utf8_lossy(&bytes[..count]);
+    terminal.until(&["gets/s", &address]);
+    terminal.keys.write_all(b"q").unwrap();
+    terminal.rest();
+}
+
+#[test]
+fn a_signal_restores_the_terminal() {
+    let server = Server::holdall(&[]);
+    let address = server.addr().to_string();
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        let line = format!("sh -c 'echo pid $$,; exec {TOP} {address}' && stty -a");
+        let mut terminal = Terminal::start(&line);
+        terminal.until(&["gets/s", &address]);
+        let pid = terminal.shown.split_once("pid ").unwrap().1.split_once(',').unwrap().0;
+        kill(pid.parse().unwrap(), signal);
+        let rest = terminal.rest();
+        let words: Vec<_> = rest.split_whitespace().collect();
+        assert!(rest.contains("\x1b[?1049l") && rest.contains("\x1b[?25h"), "{signal:?}: {rest:?}");
+        assert!(words.contains(&"icanon") && words.contains(&"echo"), "{signal:?}: {rest:?}");
     }
-    keys.write_all(b"q").unwrap();
-    screen.read_to_end(&mut Vec::new()).unwrap();
-    assert!(terminal.wait().unwrap().success());
 }
 
 #[test]

@@ -1,14 +1,25 @@
 //! The terminal's life: opened, drawn after each key and once per interval, and restored.
 
-use std::io;
+use std::io::{self, stdout};
+use std::process;
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use super::draw::draw;
 use super::{Asked, Screen, Top};
 use crate::poller::{Poller, Wish};
+
+/// The time after which a terminal accepts no output.
+const DRAW_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Draws the tier until the user ends it.
 ///
@@ -16,18 +27,50 @@ use crate::poller::{Poller, Wish};
 ///
 /// Returns the terminal's error.
 pub(crate) fn run(poller: &Poller, interval: Duration) -> io::Result<()> {
-    let mut terminal = ratatui::try_init()?;
-    let end = turn(&mut terminal, poller, Top::new(interval));
+    let drawing = Arc::new(Mutex::new(()));
+    end_on_signals(Arc::clone(&drawing))?;
+    let mut terminal = {
+        let _drawing = drawing.lock();
+        ratatui::try_init()?
+    };
+    let end = turn(&mut terminal, &drawing, poller, Top::new(interval));
     ratatui::restore();
     end
 }
 
-fn turn(terminal: &mut DefaultTerminal, poller: &Poller, mut top: Top) -> io::Result<()> {
+/// Ends the program at a signal as `q` does. It does so on a separate thread, because the other one
+/// may not return from reading a terminal that is gone.
+fn end_on_signals(drawing: Arc<Mutex<()>>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let wait = move || {
+        if signals.forever().next().is_some() {
+            // Nothing is drawn after this. A terminal that accepts no output cannot be restored.
+            if let Some(_drawing) = drawing.try_lock_for(DRAW_PATIENCE) {
+                // There is no other place to report the terminal's errors to.
+                let _ = execute!(stdout(), Show);
+                let _ = ratatui::try_restore();
+            }
+            process::exit(0);
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+fn turn(
+    terminal: &mut DefaultTerminal,
+    drawing: &Mutex<()>,
+    poller: &Poller,
+    mut top: Top,
+) -> io::Result<()> {
+    let mut redraw = |top: &mut Top| {
+        let _drawing = drawing.lock();
+        terminal.draw(|frame| draw(frame, top)).map(drop)
+    };
     // The first answers come at once.
     let mut next = Instant::now() + Duration::from_millis(100);
     loop {
         top.update(poller.members());
-        terminal.draw(|frame| draw(frame, &mut top))?;
+        redraw(&mut top)?;
         while let Some(code) = key_until(next)? {
             if top.press(code) == Asked::End {
                 return Ok(());
@@ -38,7 +81,7 @@ fn turn(terminal: &mut DefaultTerminal, poller: &Poller, mut top: Top) -> io::Re
             };
             let hot_keys = top.screen == Screen::HotKeys;
             poller.want(Wish { hot_keys, details_of, ..Wish::default() });
-            terminal.draw(|frame| draw(frame, &mut top))?;
+            redraw(&mut top)?;
         }
         next = Instant::now() + top.interval.min(Duration::from_secs(1));
     }
