@@ -351,6 +351,15 @@ fn refused(server: &str, error: &Error) -> SourceError {
                 "{server}: the server does not offer TLS, which sslmode requires; with sslmode = \"disable\" it is not asked for"
             ));
         }
+        Error::Driver(
+            DriverError::UnknownAuthPlugin { .. }
+            | DriverError::MysqlOldPasswordDisabled
+            | DriverError::CleartextPluginDisabled,
+        ) => {
+            return SourceError::Wrong(format!(
+                "{said}; give the user another plugin: mysql_native_password, caching_sha2_password or MariaDB's ed25519"
+            ));
+        }
         Error::Io(IoError::Tls(_)) => return SourceError::Wrong(said),
         Error::Io(IoError::Io(error)) if is_bad_certificate(error) => {
             return SourceError::Wrong(said);
@@ -382,5 +391,25 @@ fn refused(server: &str, error: &Error) -> SourceError {
         }
         // For example, a replica that lags behind its source: wait for it.
         _ => SourceError::Lost(said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_by_a_plugin_that_is_not_supported_is_a_fault_of_the_settings() {
+        let unknown = DriverError::UnknownAuthPlugin { name: "sha256_password".to_owned() };
+        for refusal in
+            [unknown, DriverError::MysqlOldPasswordDisabled, DriverError::CleartextPluginDisabled]
+        {
+            let SourceError::Wrong(why) = refused("db:3306", &Error::Driver(refusal)) else {
+                panic!("it would be tried again");
+            };
+            assert!(why.starts_with("db:3306: ") && why.contains("another plugin"), "{why}");
+        }
+        let closed = Error::Driver(DriverError::ConnectionClosed);
+        assert!(matches!(refused("db:3306", &closed), SourceError::Lost(_)));
     }
 }

@@ -39,6 +39,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The time limit for an answer; to find a position in a log, the server reads a whole file.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
+/// The longest password that RSA with OAEP encrypts with a key of 2048 bits, which is the size of
+/// the key that MySQL creates: 256 bytes less 42 of padding and the final zero.
+const PASSWORD_BYTES_MAX: usize = 213;
+
 impl Server {
     pub(super) async fn connect(settings: &Settings, name: &str) -> Result<Self, SourceError> {
         let (host, port) = name.rsplit_once(':').unwrap_or((name, "3306"));
@@ -55,18 +59,21 @@ impl Server {
         let ssl = tls::options(mode, settings.sslrootcert.as_ref());
         let ssl = ssl.map_err(|error| SourceError::Wrong(format!("{name}: {error}")))?;
         let connecting = async {
+            if ssl.is_none() {
+                return without_tls(settings, name, options).await;
+            }
             match Conn::new(options.clone().ssl_opts(ssl)).await {
                 Err(Error::Driver(DriverError::NoClientSslFlagFromServer))
                     if mode == SslMode::Prefer =>
                 {
-                    Conn::new(options).await
+                    without_tls(settings, name, options).await
                 }
-                connected => connected,
+                connected => connected.map_err(|error| refused(name, &error)),
             }
         };
         let conn = match timeout(CONNECT_MAX, connecting).await {
             Ok(Ok(conn)) => conn,
-            Ok(Err(error)) => return Err(refused(name, &error)),
+            Ok(Err(error)) => return Err(error),
             Err(_) => {
                 return Err(SourceError::Lost(format!("{name}: no answer within {CONNECT_MAX:?}")));
             }
@@ -315,6 +322,21 @@ impl Server {
     }
 }
 
+/// Connects without TLS. MySQL's `caching_sha2_password` then encrypts the password with the
+/// server's key, and the library panics if the password is too long for that.
+async fn without_tls(
+    settings: &Settings,
+    name: &str,
+    options: OptsBuilder,
+) -> Result<Conn, SourceError> {
+    if settings.password.len() > PASSWORD_BYTES_MAX {
+        return Err(SourceError::Wrong(format!(
+            "{name}: the password is longer than {PASSWORD_BYTES_MAX} bytes, which needs TLS; set sslmode in [source]"
+        )));
+    }
+    Conn::new(options).await.map_err(|error| refused(name, &error))
+}
+
 /// A list of MySQL's transactions without the `#` and session number after each.
 fn without_sessions(owned: &str) -> String {
     let mut is_session = false;
@@ -373,7 +395,30 @@ pub(super) fn cell(row: &Row, at: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mysql_common::packets::{AuthPlugin, AuthPluginData};
+
     use super::*;
+
+    /// Without its feature, the library panics.
+    #[test]
+    fn a_server_that_asks_for_ed25519_gets_an_answer() {
+        let answer = AuthPlugin::Ed25519.gen_data(Some("secret"), &[7; 32]);
+        assert!(matches!(answer, Some(AuthPluginData::Ed25519(_))));
+    }
+
+    #[tokio::test]
+    async fn a_password_that_is_too_long_without_tls_is_refused_before_the_login() {
+        let mut settings = Settings::of_nobody();
+        settings.password = "x".repeat(PASSWORD_BYTES_MAX + 1);
+        let SourceError::Wrong(why) = Server::connect(&settings, "127.0.0.1:1").await.unwrap_err()
+        else {
+            panic!("it would be tried again");
+        };
+        assert!(why.contains("needs TLS"), "{why}");
+        settings.password.pop();
+        let refused = Server::connect(&settings, "127.0.0.1:1").await;
+        assert!(matches!(refused, Err(SourceError::Lost(_))));
+    }
 
     #[test]
     fn sessions_are_left_out_of_transactions() {
