@@ -54,16 +54,22 @@ impl Progress {
             event_type::GTID
             | event_type::ANONYMOUS_GTID
             | event_type::GTID_TAGGED
-            | event_type::MARIADB_GTID => {
-                if std::mem::replace(&mut self.is_begun, true) {
-                    return Err(Unfinished::NoEnd);
-                }
-            }
+            | event_type::MARIADB_GTID => self.begin(),
             // A server that crashed may leave the start of a transaction at the end of a file. The
             // transaction was rolled back; none continues in the next file.
-            event_type::FORMAT_DESCRIPTION => self.is_begun = false,
-            _ => {}
+            event_type::FORMAT_DESCRIPTION => {
+                self.end();
+                Ok(())
+            }
+            _ => Ok(()),
         }
+    }
+
+    const fn begin(&mut self) -> Result<(), Unfinished> {
+        if self.is_begun {
+            return Err(Unfinished::NoEnd);
+        }
+        self.is_begun = true;
         Ok(())
     }
 
