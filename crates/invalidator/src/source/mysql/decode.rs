@@ -28,6 +28,7 @@ use mysql_common::proto::MySerialize as _;
 use super::By;
 use super::compressed;
 use super::event_type;
+use super::offset;
 use super::rows::Rows;
 use super::server::Flavour;
 use super::statement::{Control, control, effect};
@@ -126,9 +127,7 @@ impl Decoder {
         verify(event)?;
         self.progress.note(event)?;
         let header = event.header();
-        if header.log_pos() > 0 && header.event_type_raw() != event_type::HEARTBEAT {
-            self.offset = u64::from(header.log_pos());
-        }
+        self.offset = offset::after(event, self.offset).unwrap_or(self.offset);
         let decoded = match compressed::plain(event) {
             Ok(Some(plain)) => self.decode(&plain, tables),
             Ok(None) => self.decode(event, tables),
@@ -375,7 +374,8 @@ impl Decoder {
             (Position::MysqlGtid(set), Some(Gtid::Mysql { origin, number })) => {
                 set.insert(origin, number)
             }
-            (Position::File { name, offset }, _) => {
+            // Reading cannot begin beyond; the part from the last such place is read again.
+            (Position::File { name, offset }, _) if self.offset <= offset::REQUESTED_MAX => {
                 name.clone_from(&self.file);
                 *offset = self.offset;
             }
@@ -503,6 +503,49 @@ mod tests {
         let all = said(By::Gtid, &[(33, gtid), (2, statement("BEGIN")), (16, vec![1; 8])]);
         let [Event::Commit { position, .. }] = &all[..] else { panic!("{all:?}") };
         assert_eq!(position.to_string(), "mysql-gtid:07070707-0707-0707-0707-070707070707:1-6");
+    }
+
+    /// An event that ends at this offset, of which the header has the low bits.
+    fn ends_at(low: u32, kind: u8, body: &[u8]) -> Logged {
+        let mut bytes = vec![0; 4];
+        bytes.push(kind);
+        bytes.extend_from_slice(&1_u32.to_le_bytes());
+        bytes.extend_from_slice(&u32::try_from(19 + body.len()).unwrap().to_le_bytes());
+        bytes.extend_from_slice(&low.to_le_bytes());
+        bytes.extend_from_slice(&[0, 0]);
+        bytes.extend_from_slice(body);
+        Logged::read(&FormatDescriptionEvent::new(BinlogVersion::Version4), &bytes[..]).unwrap()
+    }
+
+    #[test]
+    fn a_transaction_beyond_4_gib_of_its_file_has_its_offset_and_the_position_before_it() {
+        let start = Position::File { name: "log.000001".to_owned(), offset: 4 };
+        let rules = Rules::default();
+        let mut decoder = Decoder::new(Flavour::MariaDb, By::File, &start, &rules);
+        let rotate = [&4_u64.to_le_bytes()[..], b"log.000002"].concat();
+        let events = [
+            ends_at(300, 162, &[0; 19]),
+            ends_at(400, 16, &[1; 8]),
+            ends_at(4_294_967_000, 162, &[0; 19]),
+            ends_at(700, 16, &[1; 8]),
+            ends_at(900, 4, &rotate),
+        ];
+        for event in &events {
+            decoder.push(event, |_| None).unwrap();
+        }
+        let all: Vec<_> = std::iter::from_fn(|| decoder.pop()).collect();
+        let [
+            Event::Commit { .. },
+            Event::Commit { position, mark, .. },
+            Event::Idle { position: next },
+        ] = &all[..]
+        else {
+            panic!("{all:?}")
+        };
+        let offset = (1 << 32) + 700;
+        assert_eq!(*mark, Mark::End { file: "log.000001".to_owned(), offset });
+        assert_eq!(position.to_string(), "file:log.000001:400");
+        assert_eq!(next.to_string(), "file:log.000002:4");
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod event_type;
 mod lag;
 mod lock;
 mod log_files;
+mod offset;
 mod probe;
 #[cfg(test)]
 mod replay_tests;

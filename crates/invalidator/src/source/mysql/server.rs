@@ -12,7 +12,7 @@ use mysql_async::{
 use mysql_common::packets::{InvalidTag, Tag};
 use tokio::time::timeout;
 
-use super::{By, Settings, refused, tls};
+use super::{By, Settings, offset, refused, tls};
 use crate::change_source::SourceError;
 use crate::source::ssl_mode::SslMode;
 
@@ -297,6 +297,11 @@ impl Server {
         let request = BinlogStreamRequest::new(settings.server_id);
         let name = self.name.clone();
         let request = match (from, self.flavour) {
+            (Position::File { offset, .. }, _) if *offset > offset::REQUESTED_MAX => {
+                return Err(SourceError::Wrong(format!(
+                    "{name}: position {from} lies beyond 4 GiB of its file, where a server cannot begin; start at offset 4 of the next file"
+                )));
+            }
             (Position::File { name, offset }, _) => {
                 request.with_filename(name.as_bytes()).with_pos(*offset)
             }
