@@ -160,26 +160,26 @@ fn a_damaged_end_is_not_taken_for_a_torn_one() {
     ];
     for (cut, left) in cuts.into_iter().zip([4, 4, 0]) {
         let folder = Folder::new("damaged-end");
-        fill(&mut folder.open(synced.clone()), 0..5);
+        fill(&mut folder.open(synced), 0..5);
         let segment = folder.segments().remove(0);
         // What a crash tore off was not synced.
         let whole = fs::read(&segment).unwrap();
         fs::write(&segment, [&whole[..], &whole[..9]].concat()).unwrap();
-        let spool = folder.open(synced.clone());
+        let spool = folder.open(synced);
         assert_eq!((spool.counts().pending, spool.counts().lost), (5, 0));
         drop(spool);
         cut(&segment, &whole);
-        let mut spool = folder.open(synced.clone());
+        let mut spool = folder.open(synced);
         assert_eq!(spool.counts().pending, 5);
         assert_eq!(bodies(&mut spool), numbered(0..left));
         assert_eq!(spool.counts().lost, u64::from(5 - left));
         fill(&mut spool, 5..7);
         drop(spool);
-        let mut spool = folder.open(synced.clone());
+        let mut spool = folder.open(synced);
         assert_eq!((bodies(&mut spool), spool.counts().lost), (numbered(5..7), 0));
         drop(spool);
         // A segment that is gone because its records were acknowledged is not missing.
-        let mut spool = folder.open(synced.clone());
+        let mut spool = folder.open(synced);
         assert_eq!((bodies(&mut spool), spool.counts().lost), (numbered([]), 0));
     }
 }
