@@ -23,6 +23,8 @@ use crate::arrivals::Arrivals;
 use crate::conn_id::ConnId;
 use crate::conn_id::Token;
 use crate::mailbox::{Mailbox, Waker};
+#[cfg(feature = "simulation")]
+use crate::simulated_socket::SimulatedSocket;
 use crate::tls::Tls;
 
 /// Bytes of scratch from which [`Output::is_full`] demands a flush: as many as the kernel takes at
@@ -77,49 +79,12 @@ pub struct Output<'a> {
     sent: Sent,
 }
 
-/// A connection without a socket, for tests of a service: it takes as many bytes as it has room
-/// for.
-#[derive(Debug)]
-pub struct SimulatedSocket {
-    /// The connection's name.
-    pub conn: ConnId,
-    /// The number of bytes that it still takes.
-    pub room: usize,
-    /// Bytes that were taken.
-    pub taken: Vec<u8>,
-    /// Bytes that wait for room, before all later ones.
-    pub pending: Vec<u8>,
-}
-
-impl SimulatedSocket {
-    /// The connection with this number, which takes nothing yet.
-    #[must_use]
-    pub fn new(number: u32) -> Self {
-        let conn = ConnId(Token { slot: number, generation: 0 });
-        Self { conn, room: 0, taken: Vec::new(), pending: Vec::new() }
-    }
-
-    /// Takes the bytes that wait for room, as far as there is some. True if none are left.
-    pub fn take_pending(&mut self) -> bool {
-        let pending = std::mem::take(&mut self.pending);
-        let taken = self.take(&pending);
-        self.pending.extend_from_slice(&pending[taken..]);
-        self.pending.is_empty()
-    }
-
-    fn take(&mut self, bytes: &[u8]) -> usize {
-        let count = bytes.len().min(self.room);
-        self.taken.extend_from_slice(&bytes[..count]);
-        self.room -= count;
-        count
-    }
-}
-
 /// The destination of an [`Output`]'s bytes.
 #[derive(Debug)]
 enum Target<'a> {
     /// They stay in the scratch buffer, which is never full.
     Memory,
+    #[cfg(feature = "simulation")]
     Simulated(&'a mut SimulatedSocket),
     Socket {
         socket: OutputSocket<'a>,
@@ -175,6 +140,7 @@ impl<'a> Output<'a> {
     }
 
     /// Output to a simulated connection without pending bytes; `scratch` is empty.
+    #[cfg(feature = "simulation")]
     #[must_use]
     pub fn to_simulated(scratch: &'a mut Vec<u8>, socket: &'a mut SimulatedSocket) -> Self {
         Self::new(scratch, Target::Simulated(socket))
@@ -232,6 +198,7 @@ impl<'a> Output<'a> {
         };
         let pending = match &mut self.target {
             Target::Memory => None,
+            #[cfg(feature = "simulation")]
             Target::Simulated(socket) => Some(&mut socket.pending),
             Target::Socket { pending, .. } => Some(&mut **pending),
         };
@@ -310,12 +277,8 @@ impl<'a> Output<'a> {
     /// effect after the connection has ended. `None` for an output that only collects.
     #[must_use]
     pub fn waker(&self) -> Option<Waker> {
-        match &self.target {
-            Target::Memory | Target::Simulated(_) => None,
-            Target::Socket { socket, .. } => {
-                Some(Waker::new(Arc::clone(socket.mailbox), socket.token))
-            }
-        }
+        let Target::Socket { socket, .. } = &self.target else { return None };
+        Some(Waker::new(Arc::clone(socket.mailbox), socket.token))
     }
 
     /// The connection's name. `None` for an output that only collects.
@@ -323,6 +286,7 @@ impl<'a> Output<'a> {
     pub fn conn_id(&self) -> Option<ConnId> {
         match &self.target {
             Target::Memory => None,
+            #[cfg(feature = "simulation")]
             Target::Simulated(socket) => Some(socket.conn),
             Target::Socket { socket, .. } => Some(ConnId(socket.token)),
         }
@@ -343,10 +307,8 @@ impl<'a> Output<'a> {
     /// [`Self::stamp_arrivals`] requested it before and the kernel has reported it.
     #[must_use]
     pub fn last_arrival(&self) -> Option<SystemTime> {
-        match &self.target {
-            Target::Socket { socket, .. } => socket.arrivals.as_ref()?.last(),
-            Target::Memory | Target::Simulated(_) => None,
-        }
+        let Target::Socket { socket, .. } = &self.target else { return None };
+        socket.arrivals.as_ref()?.last()
     }
 
     /// Ends the turn: sends or keeps the rest.
@@ -360,6 +322,7 @@ impl<'a> Output<'a> {
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
         let socket = match &mut self.target {
             Target::Memory => return Ok(0),
+            #[cfg(feature = "simulation")]
             Target::Simulated(socket) => {
                 let taken = slices.iter().map(|slice| socket.take(slice)).sum();
                 self.blocked = taken < wanted;

@@ -23,6 +23,8 @@ mod peer;
 mod placement;
 mod server;
 mod service;
+#[cfg(feature = "simulation")]
+mod simulated_socket;
 mod socket_handover;
 mod sockets;
 mod timer_wheel;
@@ -36,13 +38,15 @@ pub use conn_id::ConnId;
 pub use control::{ConnInfo, ConnState, Control, ListenerStats, Stats};
 pub use datagrams::DATAGRAM_BYTES;
 pub use inherited_fd::inherited_listener;
-pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output, SimulatedSocket};
+pub use io::{FLUSH_BYTES, INPUT_MAX, Input, Output};
 pub use listen::Listen;
 pub use mailbox::Waker;
 pub use peer::{ListenAddress, Peer};
 pub use placement::{Consolidation, Placement};
 pub use server::{Handle, start};
 pub use service::{CloseReason, DatagramFate, Flow, Occupation, Service};
+#[cfg(feature = "simulation")]
+pub use simulated_socket::SimulatedSocket;
 pub use socket_handover::Inherited;
 pub use sockets::Sockets;
 pub use tls::{TlsAcceptor, TlsError, TlsMode, TlsOptions, Verify, knows_suite};
