@@ -191,7 +191,7 @@ impl Database {
 
 /// Waits until `is_so` returns true.
 #[track_caller]
-fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "{what}: it does not come to be");

@@ -31,6 +31,7 @@ mod setup;
 mod shifted;
 mod standby;
 mod statements;
+mod substitute;
 mod troubles;
 mod unfit;
 mod unseen;

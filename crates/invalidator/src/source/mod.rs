@@ -5,4 +5,5 @@ pub mod mysql;
 mod notes;
 pub mod postgres;
 mod recheck;
+mod rotation;
 pub mod ssl_mode;

@@ -44,6 +44,13 @@ impl Notes {
         }
     }
 
+    /// Records faults of servers that cannot be followed, while another one is.
+    pub(super) fn unfit(&self, faults: Vec<String>) {
+        let notes =
+            faults.into_iter().map(|fault| format!("{fault}; this server is no substitute"));
+        self.0.lock().new.extend(notes);
+    }
+
     /// The notes that are new since they were last taken.
     pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().new)

@@ -45,6 +45,7 @@ use crate::finding::Finding;
 use crate::last_check::LastCheck;
 use crate::source::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
+use crate::source::rotation::Rotation;
 use crate::source::ssl_mode::{SslMode, is_bad_certificate};
 pub use canary::MysqlCanary;
 use decode::Decoder;
@@ -125,8 +126,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 pub struct MysqlSource {
     settings: Settings,
     rules: Rules,
-    /// The server to try next.
-    turn: usize,
+    rotation: Rotation,
     reading: Option<Reading>,
     /// Servers in a row whose log does not reach back far enough.
     purged: usize,
@@ -153,7 +153,8 @@ impl MysqlSource {
     #[must_use]
     pub fn new(settings: Settings, rules: Rules) -> Self {
         let (files, notes) = (LogFiles::default(), Notes::default());
-        Self { settings, rules, turn: 0, reading: None, purged: 0, files, notes }
+        let rotation = Rotation::new(settings.servers.len());
+        Self { settings, rules, rotation, reading: None, purged: 0, files, notes }
     }
 
     /// Connects to each server and reports its faults for these rules.
@@ -223,22 +224,21 @@ impl ChangeSource for MysqlSource {
         if from.is_none() {
             self.files.clear();
         }
-        let (mut reasons, mut purged) = (Vec::new(), None);
+        let mut attempts = self.rotation.attempts();
         for _ in 0..self.settings.servers.len() {
-            let at = self.turn % self.settings.servers.len();
-            let name = self.settings.servers[at].clone();
+            let name = self.settings.servers[self.rotation.current()].clone();
             match self.open_at(&name, from).await {
                 Ok((position, reading)) => {
+                    self.rotation.opened();
+                    self.notes.unfit(attempts.faults());
                     self.reading = Some(reading);
                     return Ok(position);
                 }
-                Err(SourceError::Lost(why)) => reasons.push(why),
-                Err(SourceError::Purged(why)) => purged = Some(why),
-                Err(error) => return Err(error),
+                Err(error) => attempts.failed(error)?,
             }
-            self.turn = at + 1;
+            self.rotation.advance();
         }
-        Err(purged.map_or_else(|| SourceError::Lost(reasons.join("; ")), SourceError::Purged))
+        Err(attempts.error())
     }
 
     async fn next(&mut self) -> Result<Event, SourceError> {
@@ -249,6 +249,7 @@ impl ChangeSource for MysqlSource {
             if let Some(event) = reading.decoder.pop() {
                 if matches!(event, Event::Commit { .. }) {
                     self.purged = 0;
+                    self.rotation.read();
                 }
                 return Ok(event);
             }
@@ -286,8 +287,7 @@ impl ChangeSource for MysqlSource {
             }
         };
         self.reading = None;
-        // The next attempt uses another server, if there is one.
-        self.turn += 1;
+        let failed = self.rotation.ended(failed);
         let SourceError::Purged(why) = failed else { return Err(failed) };
         self.purged += 1;
         if self.purged < self.settings.servers.len() {

@@ -36,6 +36,7 @@ use crate::finding::Finding;
 use crate::last_check::LastCheck;
 use crate::source::notes::Notes;
 use crate::source::recheck::Recheck;
+use crate::source::rotation::Rotation;
 pub use canary::PostgresCanary;
 use connection::{Connection, OTHERS_MAX, literal};
 use failure::Failure;
@@ -58,7 +59,7 @@ const FEEDBACK_EVERY: Duration = Duration::from_millis(500);
 pub struct PostgresSource {
     settings: Settings,
     rules: Rules,
-    turn: usize,
+    rotation: Rotation,
     reading: Option<Reading>,
     /// The position that the clusters have acknowledged.
     confirmed: u64,
@@ -94,8 +95,8 @@ impl PostgresSource {
     /// A source that reads the tables of the rules.
     #[must_use]
     pub fn new(settings: Settings, rules: Rules) -> Self {
-        let notes = Notes::default();
-        Self { settings, rules, turn: 0, reading: None, confirmed: 0, parts: None, notes }
+        let (rotation, notes) = (Rotation::new(settings.servers.len()), Notes::default());
+        Self { settings, rules, rotation, reading: None, confirmed: 0, parts: None, notes }
     }
 
     /// Connects to each server and reports its faults for these rules.
@@ -114,6 +115,11 @@ impl PostgresSource {
             findings.extend(found.findings.into_iter().map(|finding| finding.of(server)));
         }
         Ok(findings)
+    }
+
+    /// The server whose turn it is.
+    fn server(&self) -> String {
+        self.settings.servers[self.rotation.current()].clone()
     }
 
     async fn open_at(
@@ -315,23 +321,22 @@ impl ChangeSource for PostgresSource {
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
         self.reading = None;
         from.map(lsn_of).transpose()?;
-        let (mut reasons, mut purged) = (Vec::new(), None);
+        let mut attempts = self.rotation.attempts();
         for _ in 0..self.settings.servers.len() {
-            let at = self.turn % self.settings.servers.len();
-            let server = self.settings.servers[at].clone();
+            let server = self.server();
             match self.open_at(&server, from).await {
                 Ok((position, reading)) => {
+                    self.rotation.opened();
+                    self.notes.unfit(attempts.faults());
                     self.confirm(&position);
                     self.reading = Some(reading);
                     return Ok(position);
                 }
-                Err(SourceError::Lost(why)) => reasons.push(why),
-                Err(SourceError::Purged(why)) => purged = Some(why),
-                Err(error) => return Err(error),
+                Err(error) => attempts.failed(error)?,
             }
-            self.turn = at + 1;
+            self.rotation.advance();
         }
-        Err(purged.map_or_else(|| SourceError::Lost(reasons.join("; ")), SourceError::Purged))
+        Err(attempts.error())
     }
 
     async fn next(&mut self) -> Result<Event, SourceError> {
@@ -340,20 +345,23 @@ impl ChangeSource for PostgresSource {
             return Err(SourceError::Lost("the log is not open".to_owned()));
         };
         match reading.next(confirmed).await {
-            Ok(event) => Ok(event),
+            Ok(event) => {
+                if matches!(event, Event::Commit { .. }) {
+                    self.rotation.read();
+                }
+                Ok(event)
+            }
             Err(error) => {
-                let server = self.settings.servers[self.turn % self.settings.servers.len()].clone();
                 self.parts = Some(reading.recheck.parts());
                 self.reading = None;
-                self.turn += 1;
-                Err(error.at(&server))
+                let error = error.at(&self.server());
+                Err(self.rotation.ended(error))
             }
         }
     }
 
     fn probe(&self) -> PostgresProbe {
-        let server = self.settings.servers[self.turn % self.settings.servers.len()].clone();
-        PostgresProbe::new(self.settings.clone(), server)
+        PostgresProbe::new(self.settings.clone(), self.server())
     }
 
     fn behind_bytes(&self) -> Option<u64> {
