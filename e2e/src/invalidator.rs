@@ -56,6 +56,17 @@ impl Invalidator {
         fs::write(path, text + lines).unwrap();
     }
 
+    /// The text of the configuration.
+    #[must_use]
+    pub fn configuration(&self) -> String {
+        fs::read_to_string(self.folder.join("invalidate.toml")).unwrap()
+    }
+
+    /// Replaces the configuration.
+    pub fn set_configuration(&self, text: &str) {
+        fs::write(self.folder.join("invalidate.toml"), text).unwrap();
+    }
+
     fn command(&self, word: &str) -> Command {
         let mut command = Command::new(holdall_path());
         command.args(["invalidate", word, "--config"]).arg(self.folder.join("invalidate.toml"));

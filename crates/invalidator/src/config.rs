@@ -7,6 +7,7 @@ mod line_source;
 mod routers;
 mod source;
 mod standby;
+mod successor;
 
 pub use fault::{ConfigError, Fault};
 pub use source::{Kind, Source};

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use metrics::supervisor::{self, Watchdog};
-use telemetry::{Exporter, Settings, Telemetry};
+use telemetry::Exporter;
 use tokio::pin;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,12 +22,14 @@ use crate::checkpoint::{self, KeptFile};
 use crate::config::{Config, Kind};
 use crate::disk_queue::SpoolFolder;
 use crate::ended::Ended;
+use crate::export::telemetry;
 use crate::message::{Failure, Refusal, log};
 use crate::network::Routers;
 use crate::pipeline::{self, Since, World, system_now_us};
 use crate::plan::Plan;
+use crate::reload::Reload;
 use crate::restart_on_panic::{Start, restart_on_panic};
-use crate::signals::{Reload, Signals};
+use crate::signals::Signals;
 use crate::source::lines::LinesSource;
 use crate::source::mysql::{self, MysqlCanary, MysqlLock, MysqlSource};
 use crate::source::postgres::{self, PostgresCanary, PostgresLock, PostgresSource};
@@ -120,10 +122,7 @@ pub(crate) async fn run(
 /// Starts to export metrics to an OpenTelemetry collector, if one is named. On drop, it sends the
 /// last numbers.
 fn export(config: &Config, stats: &Arc<Stats>) -> Result<Option<Exporter>, Failure> {
-    let variable = |name: &str| std::env::var(name).ok();
-    let settings = Settings::read("invalidate", config.otlp.as_deref(), &variable)?;
-    let Some(settings) = settings else { return Ok(None) };
-    let telemetry = Telemetry::open(&settings).map_err(|error| format!("otlp: {error}"))?;
+    let Some(telemetry) = telemetry(config)? else { return Ok(None) };
     stats.export_counts.get_or_init(|| Arc::clone(telemetry.export_counts()));
     let stats = Arc::clone(stats);
     Ok(Some(telemetry.start(move || stats.page(system_now_us()), log)?))
@@ -164,7 +163,14 @@ where
     restart_on_panic(start.clone(), Arc::clone(&stats), Arc::clone(&is_ending), log);
     let _watchdog = tell_supervisor(Arc::clone(&stats))?;
     let is_reloading = Arc::new(AtomicBool::new(false));
-    let reload = Reload::new(config, start.config.clone(), Arc::clone(&is_reloading));
+    let reload = Reload {
+        running: config.clone(),
+        path: start.config.clone(),
+        on_gap: start.on_gap.clone(),
+        has_console: start.console.is_some(),
+        stats: Arc::clone(&stats),
+        is_reloading: Arc::clone(&is_reloading),
+    };
     let stop = signals.stop(is_ending, reload);
     let successor = {
         let stats = Arc::clone(&stats);

@@ -7,7 +7,6 @@
 //!
 //! Relaxed is enough for the flags here: they carry no other data.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -19,8 +18,8 @@ use signal_hook::flag;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::config::{Config, Kind};
-use crate::message::{Failure, log};
+use crate::message::Failure;
+use crate::reload::Reload;
 
 /// The maximum time that the shutdown takes, for systemd.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
@@ -66,13 +65,21 @@ impl Signals {
                 tokio::select! {
                     _ = self.term.recv() => break,
                     _ = self.interrupt.recv() => break,
-                    _ = self.hangup.recv() => if reload.begin() {
-                        // The pipeline may already have ended.
-                        let _ = ask.send(true);
-                    },
+                    _ = self.hangup.recv() => {
+                        // The check may wait for the database.
+                        let is_usable = tokio::select! {
+                            is_usable = reload.begin() => is_usable,
+                            _ = self.term.recv() => break,
+                            _ = self.interrupt.recv() => break,
+                        };
+                        if is_usable {
+                            // The pipeline may already have ended.
+                            let _ = ask.send(true);
+                        }
+                    }
                 }
             }
-            reload.is_reloading.store(false, Relaxed);
+            reload.cancel();
             supervisor::stopping(STOP_PATIENCE);
             is_ending.store(true, Relaxed);
             // See above.
@@ -97,52 +104,4 @@ pub(crate) fn hold() -> bool {
 fn all() -> SigSet {
     use nix::sys::signal::Signal;
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().collect()
-}
-
-/// The effect of SIGHUP.
-#[derive(Debug)]
-pub(crate) struct Reload {
-    path: PathBuf,
-    /// False if the sender of lines cannot be asked to start again.
-    can_begin_again: bool,
-    is_reloading: Arc<AtomicBool>,
-}
-
-impl Reload {
-    /// `is_reloading` is set when the end is requested to make place for a new process.
-    pub(crate) fn new(config: &Config, path: PathBuf, is_reloading: Arc<AtomicBool>) -> Self {
-        let can_begin_again = match config.source.kind {
-            Kind::Ndjson | Kind::Debezium => config.lines().listen.is_some(),
-            Kind::MariaDb | Kind::MySql | Kind::Postgresql => true,
-        };
-        Self { path, can_begin_again, is_reloading }
-    }
-
-    /// Checks the configuration. A wrong one changes nothing.
-    fn begin(&self) -> bool {
-        if !self.can_begin_again {
-            log("SIGHUP: the configuration stays as it was: lines on stdin cannot be read again");
-            return false;
-        }
-        if let Err(why) = self.check() {
-            log(&format!("SIGHUP: the configuration stays as it was: {why}"));
-            return false;
-        }
-        log("SIGHUP: restarting with the new configuration at the saved position");
-        supervisor::reloading();
-        self.is_reloading.store(true, Relaxed);
-        true
-    }
-
-    fn check(&self) -> Result<(), Failure> {
-        let config = Config::read(&self.path)?;
-        config.plan()?;
-        config.network()?;
-        match config.source.kind {
-            Kind::MariaDb | Kind::MySql => config.mysql().map(drop)?,
-            Kind::Postgresql => config.postgres().map(drop)?,
-            Kind::Ndjson | Kind::Debezium => {}
-        }
-        Ok(())
-    }
 }

@@ -61,6 +61,22 @@ pub(crate) async fn listen(address: Option<&str>) -> io::Result<Option<TcpListen
     }
 }
 
+/// Fails if a new process could not listen at an address. It accepts the ports of this process,
+/// whose addresses are `own`, because they become free.
+///
+/// # Errors
+///
+/// When the address cannot be used.
+pub(crate) async fn can_listen(address: &str, own: &[Option<String>]) -> io::Result<()> {
+    let port = |address: &str| address.rsplit_once(':').map(|(_, port)| port.to_owned());
+    let passed = PASSED.get().map(std::net::TcpListener::local_addr).transpose()?;
+    let passed = passed.map(|passed| passed.to_string());
+    if own.iter().chain([&passed]).flatten().any(|own| port(own) == port(address)) {
+        return Ok(());
+    }
+    TcpListener::bind(address).await.map(drop)
+}
+
 /// Passes the socket to the successor of this process as this process received it.
 ///
 /// # Errors

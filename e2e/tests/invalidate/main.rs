@@ -27,6 +27,7 @@ mod mysql;
 mod names;
 mod partitions;
 mod postgres;
+mod reload;
 mod setup;
 mod shifted;
 mod standby;

@@ -204,6 +204,25 @@ pub enum Fault {
         /// The reason, and the remedy.
         why: String,
     },
+    /// The checkpoint has a position of another kind of database.
+    #[error(
+        "source.kind: a checkpoint is valid for one kind of database: stop the invalidator, \
+         and start the new one with a checkpoint of its own"
+    )]
+    AnotherKind,
+    /// A reload would start without a position.
+    #[error(
+        "checkpoint: {} does not exist, and without a position changes would be skipped: stop the \
+         invalidator, move {} there, and start it",
+        to.display(),
+        from.display()
+    )]
+    NoCheckpointThere {
+        /// The running invalidator's file.
+        from: PathBuf,
+        /// The file that is configured now.
+        to: PathBuf,
+    },
     /// The folder of a cluster's spool cannot be used.
     #[error("spool {}/{cluster}: {error}", folder.display())]
     Spool {

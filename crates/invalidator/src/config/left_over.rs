@@ -21,13 +21,7 @@ impl Config {
             &folder,
             |name| has_disk && is_known(name),
             |name| {
-                if is_known(name) {
-                    "spool_bytes_max is 0: set it above 0 until they are delivered".to_owned()
-                } else {
-                    format!(
-                        "no cluster has the name '{name}': name one so until they are delivered"
-                    )
-                }
+                if is_known(name) { no_disk() } else { no_cluster(name) }
             },
         )?;
         if folder == usual {
@@ -36,6 +30,16 @@ impl Config {
         let why = format!("spool is {}: move the folder there", folder.display());
         left_over(&usual, |_| false, |_| why.clone())
     }
+}
+
+/// The fault of a configuration without a disk, and the remedy.
+pub(super) fn no_disk() -> String {
+    "spool_bytes_max is 0: set it above 0 until they are delivered".to_owned()
+}
+
+/// The fault of a configuration without the cluster, and the remedy.
+pub(super) fn no_cluster(name: &str) -> String {
+    format!("no cluster has the name '{name}': name one so until they are delivered")
 }
 
 /// Refuses deletes in a folder whose cluster is not among the targets.

@@ -5,7 +5,7 @@ use crate::source::lines;
 
 impl Source {
     /// True where another program sends the changes.
-    pub(super) const fn is_lines(&self) -> bool {
+    pub(crate) const fn is_lines(&self) -> bool {
         matches!(self.kind, Kind::Ndjson | Kind::Debezium)
     }
 

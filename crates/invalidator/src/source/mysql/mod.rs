@@ -172,22 +172,48 @@ impl MysqlSource {
         Ok(findings)
     }
 
-    async fn open_at(
+    /// Fails if [`ChangeSource::open`] would fail at the start. Opens no log.
+    ///
+    /// # Errors
+    ///
+    /// When no server can be followed from there.
+    pub async fn rehearse(&self, from: Option<&Position>) -> Result<(), SourceError> {
+        let mut attempts = self.rotation.attempts();
+        for name in &self.settings.servers {
+            match self.fit(name, from).await {
+                Ok(_) => return Ok(()),
+                Err(error) => attempts.failed(error)?,
+            }
+        }
+        Err(attempts.error())
+    }
+
+    /// Connects to a server that can be followed from there.
+    async fn fit(
         &self,
         name: &str,
         from: Option<&Position>,
-    ) -> Result<(Position, Reading), SourceError> {
+    ) -> Result<server::Server, SourceError> {
         let mut server = server::Server::connect(&self.settings, name).await?;
         let findings = check::check(&mut server, &self.settings, &self.rules).await?;
         if let Some(finding) = findings.iter().find(|finding| finding.is_fatal) {
             return Err(SourceError::Wrong(finding.clone().of(name).text));
         }
         self.notes.found(name, &findings);
+        if let Some(position) = from {
+            server.has_had(position).await?;
+        }
+        Ok(server)
+    }
+
+    async fn open_at(
+        &self,
+        name: &str,
+        from: Option<&Position>,
+    ) -> Result<(Position, Reading), SourceError> {
+        let mut server = self.fit(name, from).await?;
         let position = match from {
-            Some(position) => {
-                server.has_had(position).await?;
-                position.clone()
-            }
+            Some(position) => position.clone(),
             None => server.end(self.settings.by).await?,
         };
         let lag = Lag::watch(&self.settings, name);

@@ -35,7 +35,7 @@ use crate::change_source::{ChangeSource, LogRoom, SourceError};
 use crate::finding::Finding;
 use crate::last_check::LastCheck;
 use crate::source::notes::Notes;
-use crate::source::recheck::Recheck;
+use crate::source::recheck::{Checked, Recheck};
 use crate::source::rotation::Rotation;
 pub use canary::PostgresCanary;
 use connection::{Connection, OTHERS_MAX, literal};
@@ -117,6 +117,50 @@ impl PostgresSource {
         Ok(findings)
     }
 
+    /// Fails if [`ChangeSource::open`] would fail at the start. Opens no log, and neither creates
+    /// nor drops a slot.
+    ///
+    /// # Errors
+    ///
+    /// When no server can be followed from there.
+    pub async fn rehearse(&self, from: Option<&Position>) -> Result<(), SourceError> {
+        let mut attempts = self.rotation.attempts();
+        for server in &self.settings.servers {
+            match self.fits(server, from).await {
+                Ok(()) => return Ok(()),
+                Err(error) => attempts.failed(error)?,
+            }
+        }
+        Err(attempts.error())
+    }
+
+    async fn fits(&self, server: &str, from: Option<&Position>) -> Result<(), SourceError> {
+        let settings = &self.settings;
+        let failed = |failure: Failure| failure.at(server);
+        let (mut connection, _) = self.connect(server).await?;
+        let Some(position) = from else { return Ok(()) };
+        let history = timeline::history(&mut connection).await.map_err(failed)?;
+        leads_through(&mut connection, &history, server, position).await?;
+        if found_slot(&mut connection, settings).await.map_err(failed)?.is_some() {
+            return Ok(());
+        }
+        let is_standby = is_standby(&mut connection).await.map_err(failed)?;
+        Err(lacks_slot(settings, server, is_standby))
+    }
+
+    /// Connects to a server whose settings fit the rules.
+    async fn connect(&self, server: &str) -> Result<(Connection, Checked), SourceError> {
+        let settings = &self.settings;
+        let failed = |failure: Failure| failure.at(server);
+        let mut connection = Connection::open(settings, server, true).await.map_err(failed)?;
+        let checked = check::check(&mut connection, settings, &self.rules).await.map_err(failed)?;
+        if let Some(finding) = checked.fatal() {
+            return Err(SourceError::Wrong(finding.clone().of(server).text));
+        }
+        self.notes.found(server, &checked.findings);
+        Ok((connection, checked))
+    }
+
     /// The server whose turn it is.
     fn server(&self) -> String {
         self.settings.servers[self.rotation.current()].clone()
@@ -129,12 +173,7 @@ impl PostgresSource {
     ) -> Result<(Position, Reading), SourceError> {
         let settings = &self.settings;
         let failed = |failure: Failure| failure.at(server);
-        let mut connection = Connection::open(settings, server, true).await.map_err(failed)?;
-        let checked = check::check(&mut connection, settings, &self.rules).await.map_err(failed)?;
-        if let Some(finding) = checked.fatal() {
-            return Err(SourceError::Wrong(finding.clone().of(server).text));
-        }
-        self.notes.found(server, &checked.findings);
+        let (mut connection, checked) = self.connect(server).await?;
         // This comes before its timeline: a server promoted later continues with another.
         let was_standby = is_standby(&mut connection).await.map_err(failed)?;
         let history = timeline::history(&mut connection).await.map_err(failed)?;
@@ -250,20 +289,11 @@ async fn slot(
 ) -> Result<u64, SourceError> {
     let failed = |failure: Failure| failure.at(server);
     let (name, quoted) = (&settings.slot, literal(&settings.slot));
-    let query = format!(
-        "SELECT COALESCE(confirmed_flush_lsn::text, ''), COALESCE(wal_status, ''), plugin \
-         FROM pg_replication_slots WHERE slot_name = {quoted}"
-    );
-    let found = connection.rows(&query).await.map_err(failed)?;
-    let Some([confirmed, status, plugin]) = found.first().map(Vec::as_slice) else {
+    let found = found_slot(connection, settings).await.map_err(failed)?;
+    let Some([confirmed, status, plugin]) = found.as_deref() else {
         let is_standby = is_standby(connection).await.map_err(failed)?;
-        if is_standby && (from.is_some() || settings.servers.len() > 1) {
-            return Err(SourceError::Lost(format!("{server}: a standby without slot {name}")));
-        }
-        if from.is_some() {
-            return Err(SourceError::Purged(format!(
-                "{server}: slot {name} is gone, and with it the log since the checkpoint"
-            )));
+        if from.is_some() || is_standby && settings.servers.len() > 1 {
+            return Err(lacks_slot(settings, server, is_standby));
         }
         let made = timeout(MAKE_MAX, make(connection, &quoted, is_standby)).await;
         return made.unwrap_or(Err(Failure::Silent)).map_err(failed);
@@ -298,6 +328,30 @@ async fn slot(
                 .ok_or_else(|| SourceError::Lost(format!("{server}: no position of its log")))
         }
     }
+}
+
+/// The slot's confirmed position, state and plugin; none if there is no slot.
+async fn found_slot(
+    connection: &mut Connection,
+    settings: &Settings,
+) -> Result<Option<Vec<String>>, Failure> {
+    let query = format!(
+        "SELECT COALESCE(confirmed_flush_lsn::text, ''), COALESCE(wal_status, ''), plugin \
+         FROM pg_replication_slots WHERE slot_name = {}",
+        literal(&settings.slot)
+    );
+    Ok(connection.rows(&query).await?.into_iter().next())
+}
+
+/// The failure of a server without the slot.
+fn lacks_slot(settings: &Settings, server: &str, is_standby: bool) -> SourceError {
+    let name = &settings.slot;
+    if is_standby {
+        return SourceError::Lost(format!("{server}: a standby without slot {name}"));
+    }
+    SourceError::Purged(format!(
+        "{server}: slot {name} is gone, and with it the log since the checkpoint"
+    ))
 }
 
 /// Creates the slot of this name, which is quoted. Returns its position.
