@@ -4,72 +4,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::{BlockingClient, Client};
-use testkit::Server;
+use testkit::elasticache::{cluster, named_cluster};
 use testkit::process::free_port;
-
-/// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get
-/// cluster` with this.
-struct Endpoint {
-    address: SocketAddr,
-    answer: Arc<Mutex<String>>,
-    asked: Arc<Mutex<u64>>,
-}
-
-impl Endpoint {
-    fn new(answer: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (answer, asked) = (Arc::new(Mutex::new(answer)), Arc::new(Mutex::new(0)));
-        let (told, counted) = (Arc::clone(&answer), Arc::clone(&asked));
-        thread::spawn(move || {
-            for mut client in listener.incoming().map_while(Result::ok) {
-                let _ = client.read(&mut [0; 64]);
-                let _ = client.write_all(told.lock().unwrap().as_bytes());
-                drop(client);
-                *counted.lock().unwrap() += 1;
-            }
-        });
-        Self { address, answer, asked }
-    }
-
-    /// Sets this answer, and returns after a client has received it.
-    fn tell(&self, answer: String) {
-        *self.answer.lock().unwrap() = answer;
-        let before = *self.asked.lock().unwrap();
-        // The first request after the change may have been sent before it.
-        eventually("it is asked again", || *self.asked.lock().unwrap() >= before + 2);
-    }
-}
-
-/// As ElastiCache writes it.
-fn cluster(servers: &[SocketAddr]) -> String {
-    named_cluster(&servers.iter().map(|server| ("name", *server)).collect::<Vec<_>>())
-}
-
-/// The same with a name for each server.
-fn named_cluster(servers: &[(&str, SocketAddr)]) -> String {
-    let members = servers.iter().map(|(name, one)| format!("{name}|{}|{}", one.ip(), one.port()));
-    let text = format!("7\n{}\n", members.collect::<Vec<_>>().join(" "));
-    format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len())
-}
-
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
+use testkit::{FakeElastiCache, Server, eventually};
 
 fn client(source: &str) -> BlockingClient {
     let builder = Client::builder().servers([source]).timeout(Duration::from_secs(60));
@@ -88,11 +31,12 @@ fn set(servers: &[SocketAddr]) -> BTreeSet<String> {
 fn members_come_and_go_while_calls_go_on() {
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
-    let endpoint = Endpoint::new(cluster(&[one]));
-    let client = client(&format!("elasticache:{}", endpoint.address));
+    let endpoint = FakeElastiCache::new(cluster(&[one]));
+    let source = format!("elasticache:{}", endpoint.address());
+    let client = client(&source);
     client.set("k", "v", 0).unwrap();
     assert_eq!(known(&client), set(&[one]));
-    endpoint.tell(cluster(&[one, two]));
+    endpoint.set_answer(cluster(&[one, two]));
     eventually("the second joins", || known(&client) == set(&[one, two]));
     let keys: Vec<String> = (0..100).map(|number| format!("k{number}")).collect();
     for key in &keys {
@@ -104,18 +48,20 @@ fn members_come_and_go_while_calls_go_on() {
     // Nothing, nonsense, half an answer, silence: both stay.
     let half = cluster(&[one])[..30].to_owned();
     for wrong in [cluster(&[]), "ERROR\r\n".to_owned(), half, String::new()] {
-        endpoint.tell(wrong);
+        endpoint.set_answer(wrong);
         assert_eq!(known(&client), set(&[one, two]));
     }
-    endpoint.tell(cluster(&[two]));
+    endpoint.set_answer(cluster(&[two]));
     eventually("the first leaves", || known(&client) == set(&[two]));
     client.set("k", "v", 0).unwrap();
     // Routes that replace it do not depend on the source.
     let fixed = Client::builder().servers([one.to_string()]);
     client.client().replace_routes(&fixed).unwrap();
     eventually("they are replaced", || known(&client) == set(&[one]));
-    *endpoint.answer.lock().unwrap() = cluster(&[one, two]);
-    thread::sleep(Duration::from_millis(100));
+    // A client that still depends on the source gets the new answer, and this one does not.
+    let other = self::client(&source);
+    endpoint.set_answer(cluster(&[one, two]));
+    eventually("the other has both", || known(&other) == set(&[one, two]));
     assert_eq!(known(&client), set(&[one]));
 }
 
@@ -124,13 +70,13 @@ fn members_come_and_go_while_calls_go_on() {
 fn names_that_have_each_others_addresses_are_taken() {
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
-    let endpoint = Endpoint::new(named_cluster(&[("a", one), ("b", two)]));
-    let client = client(&format!("elasticache:{}", endpoint.address));
+    let endpoint = FakeElastiCache::new(named_cluster(&[("a", one), ("b", two)]));
+    let client = client(&format!("elasticache:{}", endpoint.address()));
     let keys: Vec<String> = (0..20).map(|number| format!("k{number}")).collect();
     for key in &keys {
         client.set(key, "v", 0).unwrap();
     }
-    endpoint.tell(named_cluster(&[("a", two), ("b", one)]));
+    endpoint.set_answer(named_cluster(&[("a", two), ("b", one)]));
     eventually("no key is found", || {
         client.get_many(&keys).unwrap().iter().all(|value| matches!(value, Ok(None)))
     });
@@ -140,10 +86,10 @@ fn names_that_have_each_others_addresses_are_taken() {
 #[test]
 fn routes_that_replace_others_know_what_sources_have_named() {
     let server = Server::memcached(&[]);
-    let endpoint = Endpoint::new(cluster(&[server.addr()]));
-    let source = format!("elasticache:{}", endpoint.address);
+    let endpoint = FakeElastiCache::new(cluster(&[server.addr()]));
+    let source = format!("elasticache:{}", endpoint.address());
     let client = client(&source);
-    endpoint.tell(String::new());
+    endpoint.set_answer(String::new());
     client.client().replace_routes(&Client::builder().servers([&source])).unwrap();
     assert_eq!(known(&client), set(&[server.addr()]));
     // Other settings are accepted.

@@ -13,49 +13,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{ask, eventually};
-use testkit::Server;
+use common::ask;
+use testkit::elasticache::{cluster, named_cluster};
 use testkit::process::free_port;
-
-/// An endpoint like Amazon ElastiCache's, which cannot be installed: it answers `config get
-/// cluster` with this text.
-struct Endpoint {
-    address: SocketAddr,
-    answer: Arc<Mutex<String>>,
-}
-
-impl Endpoint {
-    fn new(answer: String) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, answer) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(answer)));
-        let told = Arc::clone(&answer);
-        thread::spawn(move || {
-            for mut client in listener.incoming().map_while(Result::ok) {
-                let mut asked = [0; 64];
-                let len = client.read(&mut asked).unwrap_or(0);
-                assert_eq!(&asked[..len], b"config get cluster\r\n");
-                let _ = client.write_all(told.lock().unwrap().as_bytes());
-            }
-        });
-        Self { address, answer }
-    }
-
-    fn tell(&self, answer: String) {
-        *self.answer.lock().unwrap() = answer;
-    }
-}
-
-/// As ElastiCache writes it.
-fn cluster(servers: &[SocketAddr]) -> String {
-    named_cluster(&servers.iter().map(|server| ("name", *server)).collect::<Vec<_>>())
-}
-
-/// The same with a name for each server.
-fn named_cluster(servers: &[(&str, SocketAddr)]) -> String {
-    let members = servers.iter().map(|(name, one)| format!("{name}|{}|{}", one.ip(), one.port()));
-    let text = format!("7\n{}\n", members.collect::<Vec<_>>().join(" "));
-    format!("CONFIG cluster 0 {}\r\n{text}\r\nEND\r\n", text.len())
-}
+use testkit::{FakeElastiCache, Server, eventually};
 
 /// A proxy that queries its sources continuously, and keeps the results in this folder.
 fn proxy(config: &str, folder: &Path, more: &[&str]) -> Result<SocketAddr, String> {
@@ -65,8 +26,8 @@ fn proxy(config: &str, folder: &Path, more: &[&str]) -> Result<SocketAddr, Strin
 }
 
 /// The configuration's one pool, which the endpoint names.
-fn pool_of(endpoint: &Endpoint) -> String {
-    let source = format!("elasticache:{}", endpoint.address);
+fn pool_of(endpoint: &FakeElastiCache) -> String {
+    let source = format!("elasticache:{}", endpoint.address());
     format!(r#"{{"pools": {{"A": "{source}"}}, "route": "PoolRoute|A"}}"#)
 }
 
@@ -74,7 +35,7 @@ fn pool_of(endpoint: &Endpoint) -> String {
 fn a_source_that_stays_away_is_reported_once_and_counted() {
     let folder = folder("away");
     let server = Server::memcached(&[]);
-    let endpoint = Endpoint::new(cluster(&[server.addr()]));
+    let endpoint = FakeElastiCache::new(cluster(&[server.addr()]));
     let config = pool_of(&endpoint);
     let lines = Arc::new(Mutex::new(Vec::new()));
     let start = || {
@@ -91,7 +52,7 @@ fn a_source_that_stays_away_is_reported_once_and_counted() {
     let address = start();
     let failures = || common::stat(address, "config_failures");
     assert_eq!(failures(), 0);
-    endpoint.tell("ERROR\r\n".to_owned());
+    endpoint.set_answer("ERROR\r\n".to_owned());
     eventually("each question that fails is counted", || failures() > 2);
     assert_eq!(count("it answers \"ERROR\"; the servers that it named last stay"), 1);
     assert_eq!(servers(address), [server.addr().to_string()]);
@@ -99,7 +60,7 @@ fn a_source_that_stays_away_is_reported_once_and_counted() {
     let other = start();
     eventually("the other counts it", || common::stat(other, "config_failures") > 0);
     assert_eq!(count("named last stay"), 2);
-    endpoint.tell(cluster(&[server.addr()]));
+    endpoint.set_answer(cluster(&[server.addr()]));
     eventually("both report that it is back", || count("it names its servers again") == 2);
     assert_eq!(count("named last stay"), 2);
     fs::remove_dir_all(&folder).unwrap();
@@ -154,15 +115,15 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
     fs::create_dir_all(&folder).unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
-    let endpoint = Endpoint::new(cluster(&[one]));
+    let endpoint = FakeElastiCache::new(cluster(&[one]));
     let config = format!(
         r#"{{"pools": {{"A": "elasticache:{}"}}, "route": "PoolRoute|A"}}"#,
-        endpoint.address
+        endpoint.address()
     );
     let address = proxy(&config, &folder, &[]).unwrap();
     assert_eq!(ask(address, "set k 0 0 1\r\nv\r\n"), "STORED\r\n");
     assert_eq!(servers(address), [one.to_string()]);
-    endpoint.tell(cluster(&[two, one]));
+    endpoint.set_answer(cluster(&[two, one]));
     let mut both = [one.to_string(), two.to_string()];
     both.sort();
     let sorted = || {
@@ -174,14 +135,13 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
     // Nothing, nonsense, half an answer, silence: all servers stay, and answer.
     let half = cluster(&[one])[..30].to_owned();
     for wrong in [cluster(&[]), "ERROR\r\n".to_owned(), half, String::new()] {
-        endpoint.tell(wrong);
-        thread::sleep(Duration::from_millis(60));
+        endpoint.set_answer(wrong);
         assert_eq!(sorted(), both);
     }
-    endpoint.tell(cluster(&[two]));
+    endpoint.set_answer(cluster(&[two]));
     eventually("the first leaves", || servers(address) == [two.to_string()]);
     // A start without any answer: the last known servers.
-    endpoint.tell("ERROR\r\n".to_owned());
+    endpoint.set_answer("ERROR\r\n".to_owned());
     let again = proxy(&config, &folder, &[]).unwrap();
     assert_eq!(ask(again, "get absent\r\n"), "END\r\n");
     assert_eq!(servers(again), [two.to_string()]);
@@ -196,13 +156,14 @@ fn a_server_that_changes_its_pool_or_place_is_taken() {
     let folder = folder("places");
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
-    let a = Endpoint::new(named_cluster(&[("a", one), ("b", two)]));
-    let b = Endpoint::new(named_cluster(&[("a", one)]));
+    let a = FakeElastiCache::new(named_cluster(&[("a", one), ("b", two)]));
+    let b = FakeElastiCache::new(named_cluster(&[("a", one)]));
     let config = format!(
         r#"{{"pools": {{"A": "elasticache:{}", "B": "elasticache:{}"}},
              "route": {{"type": "PrefixSelectorRoute", "policies": {{"b:": "PoolRoute|B"}},
                         "wildcard": "PoolRoute|A"}}}}"#,
-        a.address, b.address
+        a.address(),
+        b.address()
     );
     let address = proxy(&config, &folder, &["--serve-cluster", "B"]).unwrap();
     let places = |prefix: &str| {
@@ -216,18 +177,19 @@ fn a_server_that_changes_its_pool_or_place_is_taken() {
     let told = || ask(address, "config get cluster\r\n");
     let (is_one, is_two) = ([true, false], [false, true]);
     assert_eq!(places("b:"), [is_one; 20]);
-    b.tell(named_cluster(&[("a", one), ("b", two)]));
+    b.set_answer(named_cluster(&[("a", one), ("b", two)]));
     eventually("the second joins the other pool", || places("b:").contains(&is_two));
-    b.tell(named_cluster(&[("b", two)]));
+    b.set_answer(named_cluster(&[("b", two)]));
     eventually("the first leaves one pool of two", || places("b:") == [is_two; 20]);
     assert!(!told().contains(&format!("127.0.0.1|{}", one.port())), "{}", told());
     let other = |[one, two]: [bool; 2]| [two, one];
     let swapped: Vec<_> = places("a:").into_iter().map(other).collect();
-    a.tell(named_cluster(&[("a", two), ("b", one)]));
+    a.set_answer(named_cluster(&[("a", two), ("b", one)]));
     eventually("the names have each other's address", || places("a:") == swapped);
     // The version counts configurations. Without changes it stays.
     let before = told();
-    thread::sleep(Duration::from_millis(100));
+    a.wait_for_questions();
+    b.wait_for_questions();
     assert_eq!(told(), before);
     fs::remove_dir_all(&folder).unwrap();
 }
@@ -465,7 +427,8 @@ fn a_proxy_serves_the_names_that_its_source_gave() {
     let folder = folder("serve-names");
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
-    let endpoint = Endpoint::new(named_cluster(&[("node-0.cache", one), ("node-1.cache", two)]));
+    let endpoint =
+        FakeElastiCache::new(named_cluster(&[("node-0.cache", one), ("node-1.cache", two)]));
     let address = proxy(&pool_of(&endpoint), &folder, &["--serve-cluster", "A"]).unwrap();
     let told = ask(address, "config get cluster\r\n");
     let (one, two) = (one.port(), two.port());

@@ -1,7 +1,7 @@
 //! For tests only: real servers and databases as child processes, raw connections, process
 //! readings, a seeded generator of random numbers, and a checker of concurrent histories.
 //!
-//! Nothing here is a stand-in: a [`Server`] is the real program on a loopback port, a [`Wire`] is a
+//! Nothing here but [`FakeElastiCache`] is a stand-in: a [`Server`] is the real program on a loopback port, a [`Wire`] is a
 //! TCP connection that sends exactly the given bytes. A helper that meets an unexpected result
 //! panics with it, because its caller is a test.
 #![forbid(unsafe_code)]
@@ -13,6 +13,8 @@
 )]
 
 pub mod database;
+pub mod elasticache;
+mod eventually;
 pub mod fault_proxy;
 pub mod faulty_server;
 pub mod history;
@@ -26,6 +28,8 @@ pub mod stale_reads;
 pub mod start_error;
 pub mod wire;
 
+pub use elasticache::FakeElastiCache;
+pub use eventually::eventually;
 pub use fault_proxy::{FaultProxy, Mode};
 pub use faulty_server::{Fault, FaultyServer};
 pub use rng::{Rng, seeds};
