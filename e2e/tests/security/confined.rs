@@ -5,36 +5,42 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use testkit::{Kind, Launch, Wire};
+use testkit::{Kind, Launch, Wire, eventually};
 
 use crate::certificates::Certificates;
 use crate::output;
 
-/// The number of filters on each thread, by its name.
-pub(crate) fn filters(pid: u32) -> Vec<(String, u32)> {
+/// The number of filters on each thread, by its name: none for a thread that may gain privileges.
+fn filters(pid: u32) -> Vec<(String, u32)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|task| task.unwrap().path());
     let filters = tasks.map(|task| {
         let status = fs::read_to_string(task.join("status")).unwrap();
         let field = |name: &str| {
             status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
         };
-        assert_eq!(field("NoNewPrivs:"), "1");
-        (field("Name:"), field("Seccomp_filters:").parse().unwrap())
+        let filters = field("Seccomp_filters:").parse().unwrap();
+        (field("Name:"), if field("NoNewPrivs:") == "1" { filters } else { 0 })
     });
     filters.collect()
+}
+
+/// Waits until there are at least this many threads and each one has its filters: threads start and confine
+/// themselves while the server already answers.
+#[track_caller]
+pub(crate) fn until_confined(pid: u32, threads: usize) {
+    let has_its_filters =
+        |(name, count): (String, u32)| count == if name.starts_with("worker") { 2 } else { 1 };
+    eventually("each thread has its filters", || {
+        let filters = filters(pid);
+        filters.len() >= threads && filters.into_iter().all(has_its_filters)
+    });
 }
 
 #[test]
 fn every_thread_is_confined_and_workers_twice() {
     let server =
         Launch::new(Kind::Holdall).args(&["-o", "drop_privileges", "-t", "3", "-v"]).start();
-    thread::sleep(Duration::from_millis(100));
-    let filters = filters(server.pid());
-    assert!(filters.len() >= 6, "{filters:?}");
-    for (name, count) in &filters {
-        let want = if name.starts_with("worker") { 2 } else { 1 };
-        assert_eq!(*count, want, "{name}");
-    }
+    until_confined(server.pid(), 6);
     let log = server.log();
     assert!(log.contains("workers may call") && !log.contains("execve"), "{log}");
     let open = Launch::new(Kind::Holdall).start();
