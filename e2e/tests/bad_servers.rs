@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use testkit::faulty_server::value_of;
 use testkit::rng::seed_from_env;
-use testkit::{Fault, FaultProxy, FaultyServer, Mode, Rng, Router, Wire};
+use testkit::{Fault, FaultProxy, FaultyServer, Mode, Rng, Router, Wire, eventually};
 
 /// The time a server has for a reply.
 const TIMEOUT: Duration = Duration::from_millis(400);
@@ -114,15 +114,6 @@ fn asking(
 ) -> JoinHandle<ReplyStats> {
     let seen = Arc::clone(seen);
     thread::spawn(move || ask(addr, prefix, seed, &seen, holds))
-}
-
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn sum(clients: Vec<JoinHandle<ReplyStats>>) -> ReplyStats {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use testkit::faulty_server::value_of;
 use testkit::rng::seed_from_env;
-use testkit::{Fault, FaultyServer, Rng, Router, Server, Wire, namespace};
+use testkit::{Fault, FaultyServer, Rng, Router, Server, Wire, eventually, namespace};
 
 /// The time that servers have for a reply.
 const TIMEOUT: Duration = Duration::from_millis(200);
@@ -106,15 +106,6 @@ impl Drop for Names {
         let _ = self.resolver.kill();
         let _ = self.resolver.wait();
         let _ = fs::remove_file(&self.file);
-    }
-}
-
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -7,13 +7,8 @@ use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use testkit::{FaultProxy, Kind, Launch, Mode, Router, Server, Wire};
-
-/// Maximum time that a test waits for an event, long enough for any machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+use testkit::{FaultProxy, Kind, Launch, Mode, Router, Server, Wire, eventually};
 
 /// An unavailable server is detected and probed quickly.
 const QUICK: [&str; 4] = ["-r", "10", "--probe-timeout-max", "20"];
@@ -66,15 +61,6 @@ fn has(server: &Server, key: &str) -> bool {
     let mut wire = server.connect();
     wire.send(format!("mg {key}\r\n").as_bytes());
     wire.line() == "HD"
-}
-
-#[track_caller]
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Gets of every kind, and the start of their replies: with a value, and without.
@@ -133,9 +119,9 @@ fn a_copy_that_was_asked_for_before_the_delete_is_refused() {
         rig.warm_fault_proxy.set(Mode::Held);
         let (mut reader, mut writer) = (rig.proxy.connect(), rig.proxy.connect());
         ask(&mut reader, get, &key);
-        until("the warm server has answered", || rig.warm.stat("get_hits") > hits);
+        eventually("the warm server has answered", || rig.warm.stat("get_hits") > hits);
         writer.send(format!("delete {key}\r\n").as_bytes());
-        until("the cold server has deleted", || rig.cold.stat("delete_misses") > deletes);
+        eventually("the cold server has deleted", || rig.cold.stat("delete_misses") > deletes);
         rig.warm_fault_proxy.set(Mode::Open);
         assert_eq!(writer.line(), "NOT_FOUND");
         let line = reader.line();
@@ -160,14 +146,14 @@ fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
         set(&rig.cold, "k", "old");
         rig.cold_fault_proxy.set(Mode::Refuse);
         rig.warm_fault_proxy.set(Mode::Open);
-        until("the warm server has deleted", || !has(&rig.warm, "k"));
+        eventually("the warm server has deleted", || !has(&rig.warm, "k"));
         assert!(has(&rig.cold, "k"), "{delete}: nobody was there");
         assert_eq!(rig.proxy.stat("asynclog_pending"), 1, "{delete}");
         set(&rig.warm, "other", "old");
         rig.cold_fault_proxy.set(Mode::Open);
         rig.proxy.wait_for("asynclog_pending", 0);
         assert!(!has(&rig.cold, "k"), "{delete}");
-        until("copies are made again", || {
+        eventually("copies are made again", || {
             let mut wire = rig.proxy.connect();
             wire.send(b"get other\r\n");
             wire.line().starts_with("VALUE other")
@@ -188,7 +174,7 @@ fn without_a_spool_a_delete_that_the_warm_server_misses_fails() {
     assert!(line.starts_with("SERVER_ERROR "), "{line}");
     assert!(!has(&rig.cold, "k"), "the cold server is asked all the same");
     rig.warm_fault_proxy.set(Mode::Open);
-    until("it is back", || {
+    eventually("it is back", || {
         let mut writer = rig.proxy.connect();
         writer.send(b"delete k\r\n");
         writer.line() == "NOT_FOUND"

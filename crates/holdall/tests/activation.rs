@@ -13,8 +13,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use common::{SOON, Scratch, exists, holdall, is_root, kill, wait_for};
+use common::{SOON, Scratch, exists, holdall, is_root, kill};
 use rustix::process::Signal;
+use testkit::eventually;
 use testkit::process::free_port;
 
 /// Passes its streams 0 and 1, or only the first, as systemd's sockets.
@@ -44,7 +45,7 @@ impl Started {
         let log = scratch.path(name);
         let child = command.stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
         let mut started = Self { child, log };
-        wait_for("a server", || {
+        eventually("a server", || {
             started.log().contains(ready) || {
                 let status = started.child.try_wait().unwrap();
                 assert_eq!(status, None, "{}", started.log());
@@ -59,7 +60,7 @@ impl Started {
     }
 
     fn wait(&mut self) -> ExitStatus {
-        wait_for("the end", || self.child.try_wait().unwrap().is_some());
+        eventually("the end", || self.child.try_wait().unwrap().is_some());
         self.child.wait().unwrap()
     }
 

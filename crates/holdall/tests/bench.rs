@@ -7,8 +7,9 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use common::{Running, Scratch, holdall, kill, output, proc_line, stderr, stdout, wait_for};
+use common::{Running, Scratch, holdall, kill, output, proc_line, stderr, stdout};
 use rustix::process::Signal;
+use testkit::eventually;
 
 fn bench(arguments: &[&str]) -> std::process::Output {
     output(&mut holdall(&[&["bench"], arguments].concat()))
@@ -197,10 +198,10 @@ fn interrupted(arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = holdall(&[&["bench"], arguments].concat());
     let mut child = command.spawn().unwrap();
     let caught = || u64::from_str_radix(&proc_line(child.id(), "status", "SigCgt:"), 16).unwrap();
-    wait_for("its handler", || caught() & (1 << (Signal::INT.as_raw() - 1)) != 0);
+    eventually("its handler", || caught() & (1 << (Signal::INT.as_raw() - 1)) != 0);
     thread::sleep(Duration::from_secs(1));
     kill(child.id(), Signal::INT);
-    wait_for("the end", || child.try_wait().unwrap().is_some());
+    eventually("the end", || child.try_wait().unwrap().is_some());
     let output = child.wait_with_output().unwrap();
     (output.status.code(), stdout(&output) + &stderr(&output))
 }

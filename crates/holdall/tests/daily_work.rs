@@ -10,9 +10,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::{Running, Scratch, holdall, output, stderr, stdout, wait_for};
+use common::{Running, Scratch, holdall, output, stderr, stdout};
 use serde_json::json;
-use testkit::Server;
+use testkit::{Server, eventually};
 
 /// Items of every kind: bytes of all values in keys and values, flags, large, empty, with and
 /// without an expiry time.
@@ -216,7 +216,7 @@ fn values_to_renew_stay_with_their_server_and_its_clients() {
 /// memcached makes one list of keys at a time, and ends the one before when it likes.
 fn copied(from: &str, to: &str) -> Output {
     let mut copied = None;
-    wait_for("a copy", || {
+    eventually("a copy", || {
         let done = output(&mut holdall(&["cp", from, to]));
         let is_good = done.status.success();
         copied = Some(done);
@@ -358,7 +358,7 @@ fn keys_and_their_sizes_are_shown_so_that_no_key_is_a_command() {
         fill(&mut wire);
         let mut keys = String::new();
         // memcached's crawler begins when it likes, and has one dump at a time.
-        wait_for("all keys", || {
+        eventually("all keys", || {
             keys = stdout(&output(&mut holdall(&["keys", &at])));
             keys.lines().count() == items().len()
         });

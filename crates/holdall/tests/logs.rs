@@ -8,9 +8,10 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use common::{Running, Scratch, holdall, kill, wait_for};
+use common::{Running, Scratch, holdall, kill};
 use rustix::process::Signal;
 use serde_json::Value;
+use testkit::eventually;
 
 /// `true` for `2026-11-24T18:15:09.123456Z`.
 fn is_time(word: &str) -> bool {
@@ -81,7 +82,7 @@ fn the_journal_gets_priorities_and_no_time() {
     command.env("JOURNAL_STREAM", format!("{}:{}", stat.st_dev, stat.st_ino)).stderr(file);
     let child = Started(command.spawn().unwrap());
     let log = || fs::read_to_string(scratch.path("journal")).unwrap();
-    wait_for("the start", || log().contains("listening on"));
+    eventually("the start", || log().contains("listening on"));
     kill(child.0.id(), Signal::TERM);
     assert!(log().starts_with("<4>holdall: warning: -o hashpower"), "{}", log());
     assert!(log().contains("\n<6>holdall: listening on"), "{}", log());
@@ -101,7 +102,7 @@ fn the_filter_changes_while_the_server_runs() {
     assert_eq!(running.log(), "");
     settings("warn,commands=info");
     running.signal(Signal::HUP);
-    wait_for("a command's line", || {
+    eventually("a command's line", || {
         running.connect().expect(b"get after\r\n", b"END\r\n");
         running.log().contains("get after")
     });
@@ -133,7 +134,7 @@ fn faults_of_a_peer_are_one_line_a_second() {
         wire.send(b"\x1b[2Jthis is no handshake\r\n");
         wire.read_to_end(common::SOON);
     }
-    wait_for("a line", || running.log().contains("TLS: "));
+    eventually("a line", || running.log().contains("TLS: "));
     let log = running.end();
     let lines = log.lines().filter(|line| line.contains(" TLS: ")).count();
     let seconds = usize::try_from(begin.elapsed().as_secs()).unwrap();

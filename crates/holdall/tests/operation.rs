@@ -10,8 +10,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
 
-use common::{Running, SOON, Scratch, exists, holdall, is_root, kill, memcached, output, wait_for};
+use common::{Running, SOON, Scratch, exists, holdall, is_root, kill, memcached, output};
 use rustix::process::Signal;
+use testkit::eventually;
 
 const VERSION: (&[u8], &[u8]) = (b"version\r\n", b"VERSION 1.6.45\r\n");
 
@@ -19,7 +20,7 @@ const VERSION: (&[u8], &[u8]) = (b"version\r\n", b"VERSION 1.6.45\r\n");
 fn the_pid_file_lives_as_long_as_the_server() {
     let scratch = Scratch::new();
     let running = Running::serve(&["-P", &scratch.text("pid")]);
-    wait_for("the pid file", || exists(&scratch.path("pid")));
+    eventually("the pid file", || exists(&scratch.path("pid")));
     let text = fs::read_to_string(scratch.path("pid")).unwrap();
     assert_eq!(text, format!("{}\n", running.pid()));
     running.end();
@@ -44,7 +45,7 @@ fn minus_d_leaves_a_server_with_a_session_of_its_own() {
             .env("MEMCACHED_PORT_FILENAME", &ports),
     );
     assert!(started.status.success(), "{started:?}");
-    wait_for("the pid file", || exists(&scratch.path("pid")));
+    eventually("the pid file", || exists(&scratch.path("pid")));
     let pid: u32 = fs::read_to_string(scratch.path("pid")).unwrap().trim().parse().unwrap();
     let port: u16 = fs::read_to_string(&ports)
         .unwrap()
@@ -60,7 +61,7 @@ fn minus_d_leaves_a_server_with_a_session_of_its_own() {
     assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).unwrap().to_str(), Some("/"));
 
     kill(pid, Signal::TERM);
-    wait_for("the end", || !exists(&scratch.path("pid")));
+    eventually("the end", || !exists(&scratch.path("pid")));
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn sigterm_finishes_what_was_read_and_refuses_new_connections() {
 
     let port = running.port("TCP INET");
     running.signal(Signal::TERM);
-    wait_for("the listener's end", || std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+    eventually("the listener's end", || std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
     assert!(running.is_running(), "it ended with replies unsent");
     for number in 2..=40 {
         assert!(wire.read_exact(reply.len()) == reply, "reply {number}");
@@ -110,7 +111,7 @@ fn a_stuck_client_cannot_hold_the_end_up() {
         wire.read_exact(1);
         let begun = Instant::now();
         running.signal(Signal::TERM);
-        wait_for("the signal's line", || running.log().contains("SIGTERM: ending"));
+        eventually("the signal's line", || running.log().contains("SIGTERM: ending"));
         if second {
             running.signal(Signal::INT);
         }
@@ -148,7 +149,7 @@ fn a_client_that_stops_reading_is_dropped_and_counted() {
         .collect();
     assert_eq!(kicked(&mut wire), 0, "before its time");
     let begun = Instant::now();
-    wait_for("the silent to be dropped", || kicked(&mut wire) == 3);
+    eventually("the silent to be dropped", || kicked(&mut wire) == 3);
     assert!(begun.elapsed() > Duration::from_millis(500), "{:?}", begun.elapsed());
     wire.expect(b"get none\r\n", b"END\r\n");
     drop(silent);
@@ -160,7 +161,7 @@ fn commands_are_printed_at_vv_alone() {
     running.connect().expect(b"set quiet 0 0 1\r\nx\r\n", b"STORED\r\n");
     running.connect().expect(b"verbosity 2\r\n", b"OK\r\n");
     running.connect().expect(b"set loud 0 0 6\r\nsecret\r\nget a\x01b c\r\n", b"STORED\r\nEND\r\n");
-    wait_for("the get's line", || running.log().contains(" get a\\x01b c\n"));
+    eventually("the get's line", || running.log().contains(" get a\\x01b c\n"));
     let log = running.log();
     assert!(
         log.contains(" set loud 0 0 6\n") && !log.contains("secret") && !log.contains("quiet"),
@@ -174,7 +175,7 @@ fn each_ending_signal_ends_it_and_sighup_does_not() {
         let mut running = Running::serve(&[]);
         running.connect().expect(VERSION.0, VERSION.1);
         running.signal(Signal::HUP);
-        wait_for("SIGHUP's line", || running.log().contains("SIGHUP: reading files again"));
+        eventually("SIGHUP's line", || running.log().contains("SIGHUP: reading files again"));
         running.connect().expect(VERSION.0, VERSION.1);
         running.signal(signal);
         assert!(running.wait().success(), "{signal:?}: {}", running.log());
@@ -373,7 +374,7 @@ fn debians_configuration_file_starts_a_server() {
     fs::write(scratch.path("memcached.conf"), text).unwrap();
     let running = Running::serve(&["--config", &scratch.text("memcached.conf"), "-o", "modern"]);
     running.connect().expect(VERSION.0, VERSION.1);
-    wait_for("the pid file", || exists(&scratch.path("pid")));
+    eventually("the pid file", || exists(&scratch.path("pid")));
     let log = running.end();
     assert!(log.contains("-o modern has no effect here"), "{log}");
     assert!(log.contains("'logfile' has no effect here"), "{log}");

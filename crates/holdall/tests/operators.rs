@@ -11,8 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::http::{get, metrics, sample, try_get, value};
-use common::{Running, SOON, Scratch, wait_for};
+use common::{Running, SOON, Scratch};
 use rustix::process::Signal;
+use testkit::eventually;
 
 /// A server with an endpoint on a port of the system's choice.
 fn shown(arguments: &[&str]) -> (Running, SocketAddr) {
@@ -24,7 +25,7 @@ fn shown(arguments: &[&str]) -> (Running, SocketAddr) {
 /// The address that the log names.
 fn endpoint(running: &Running) -> SocketAddr {
     let mut address = None;
-    wait_for("the endpoint", || {
+    eventually("the endpoint", || {
         let log = running.log();
         let url = log.split("http://").nth(1).and_then(|rest| rest.split_once("/\n"));
         address = url.map(|(address, _)| address.parse().unwrap());
@@ -153,9 +154,9 @@ fn connections_are_counted_by_the_listener_that_they_came_to() {
             .map(|count| sample(&families, &format!("holdall_listener_connections{count}"), &label))
     };
     let mut kept = vec![connect(&other), connect(&other)];
-    wait_for("two connections", || counts(&other) == [2.0, 2.0, 0.0]);
+    eventually("two connections", || counts(&other) == [2.0, 2.0, 0.0]);
     kept.pop();
-    wait_for("the end of one", || counts(&other) == [1.0, 2.0, 0.0]);
+    eventually("the end of one", || counts(&other) == [1.0, 2.0, 0.0]);
     assert_eq!(counts(&one), [0.0, 0.0, 0.0]);
 }
 
@@ -224,7 +225,7 @@ fn health_gives_reasons() {
     assert!(body.contains("no new connections: 2 are open, and 2 may be"), "{body}");
     assert_eq!(get(address, "/livez").0, 200);
     drop(first);
-    wait_for("room", || get(address, "/readyz").0 == 200);
+    eventually("room", || get(address, "/readyz").0 == 200);
 }
 
 /// Not ready at once, and serving: old connections and new ones; a second signal ends it at once.
@@ -234,7 +235,7 @@ fn sigterm_makes_a_server_with_a_drain_window_unready_and_it_serves_on() {
     let mut old = running.connect();
     old.expect(b"mn\r\n", b"MN\r\n");
     running.signal(Signal::TERM);
-    wait_for("not ready", || get(address, "/readyz").0 == 503);
+    eventually("not ready", || get(address, "/readyz").0 == 503);
     let (_, body) = get(address, "/readyz");
     assert!(body.contains("ending: connections are closed in "), "{body}");
     assert_eq!((get(address, "/livez").0, get(address, "/startupz").0), (200, 200));
@@ -290,13 +291,13 @@ fn an_idle_server_sleeps_and_still_frees_what_expires() {
         assert!(begun.elapsed() < 3 * SOON, "wake-ups in {SECS} s: {counts:?}");
     }
     // A look at the metrics makes no worker turn, so that the cleaner does this in its sleep.
-    wait_for("the item's end", || {
+    eventually("the item's end", || {
         thread::sleep(Duration::from_millis(200));
         value(&metrics(address), "memcached_current_items") == 0.0
     });
     // Whoever comes wakes everybody: again there is work to do and it is done.
     wire.expect(b"set a 0 1 1\r\n1\r\n", b"STORED\r\n");
-    wait_for("the item's end", || {
+    eventually("the item's end", || {
         thread::sleep(Duration::from_millis(200));
         value(&metrics(address), "memcached_current_items") == 0.0
     });

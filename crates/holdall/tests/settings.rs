@@ -6,8 +6,9 @@ mod common;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 
-use common::{Running, Scratch, holdall, http, kill, output, proc_line, stderr, stdout, wait_for};
+use common::{Running, Scratch, holdall, http, kill, output, proc_line, stderr, stdout};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
+use testkit::eventually;
 
 /// `holdall config` with these arguments: status, stdout and stderr.
 fn config(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -42,7 +43,7 @@ fn what_can_change_does_on_sighup_and_the_rest_is_named() {
                    slab_automove = 0\nlru_crawler = false\ntransient_ttl = 7\n";
     fs::write(scratch.path("server.toml"), changed).unwrap();
     running.signal(Signal::HUP);
-    wait_for("the last change", || running.log().contains("lru_crawler: the default -> false"));
+    eventually("the last change", || running.log().contains("lru_crawler: the default -> false"));
     for line in [
         "holdall: settings: memory_limit: 64 -> 128\n",
         "holdall: settings: conn_limit: 40 -> 50\n",
@@ -61,7 +62,7 @@ fn what_can_change_does_on_sighup_and_the_rest_is_named() {
     }
     fs::write(scratch.path("server.toml"), "port = -1\nmemory_limit = \"2x\"\n").unwrap();
     running.signal(Signal::HUP);
-    wait_for("the refusal", || running.log().contains("settings: unchanged: "));
+    eventually("the refusal", || running.log().contains("settings: unchanged: "));
     assert!(running.log().contains("server.toml:2:16: memory_limit: "), "{}", running.log());
     assert_eq!(shown(&running, "maxbytes"), "134217728");
 }
@@ -95,7 +96,7 @@ fn a_file_that_changes_is_read_again_as_diff_says() {
     assert_eq!(fixed, ["idle_timeout", "threads", "max_item_size"]);
     fs::copy(&wanted, scratch.path("new.toml")).unwrap();
     fs::rename(scratch.path("new.toml"), scratch.path("server.toml")).unwrap();
-    wait_for("the change", || differences().0.is_empty());
+    eventually("the change", || differences().0.is_empty());
     assert_eq!(differences().1, fixed);
     for key in &live {
         let line = format!("holdall: settings: {key}: the default -> ");
@@ -107,8 +108,8 @@ fn a_file_that_changes_is_read_again_as_diff_says() {
     }
     // And back, which makes the samples anew.
     fs::write(scratch.path("server.toml"), "port = -1\n").unwrap();
-    wait_for("the defaults", || shown(&running, "sampling") == "yes");
-    wait_for("the defaults", || shown(&running, "verbosity") == "0");
+    eventually("the defaults", || shown(&running, "sampling") == "yes");
+    eventually("the defaults", || shown(&running, "verbosity") == "0");
     assert_eq!(shown(&running, "eviction_policy"), "auto");
     assert_eq!(shown(&running, "drain"), "0");
 }
@@ -125,20 +126,20 @@ fn sampling_is_turned_off_and_on() {
     let is_charged = || !statistics("").contains("STAT sampling_bytes 0\r\n");
     let mut wire = running.connect();
     let mut ask = || wire.expect(b"get hot\r\n", b"END\r\n");
-    wait_for("a hot key", || {
+    eventually("a hot key", || {
         ask();
         statistics("hotkeys").contains("hot")
     });
     assert!(is_charged());
     fs::write(scratch.path("server.toml"), "port = -1\nsampling = false\n").unwrap();
     running.signal(Signal::HUP);
-    wait_for("no samples", || !is_charged());
+    eventually("no samples", || !is_charged());
     (0..100).for_each(|_| ask());
     assert!(!statistics("hotkeys").contains(":hot"), "{}", statistics("hotkeys"));
     fs::write(scratch.path("server.toml"), "port = -1\n").unwrap();
     running.signal(Signal::HUP);
-    wait_for("samples", is_charged);
-    wait_for("a hot key again", || {
+    eventually("samples", is_charged);
+    eventually("a hot key again", || {
         ask();
         statistics("hotkeys").contains("hot")
     });
@@ -157,7 +158,7 @@ fn a_sighup_while_the_server_starts_is_done_when_it_serves() {
         .spawn()
         .unwrap();
     let pid = server.id();
-    wait_for("SIGHUP being caught", || {
+    eventually("SIGHUP being caught", || {
         let caught = u64::from_str_radix(&proc_line(pid, "status", "SigCgt:"), 16).unwrap();
         caught & 1 << (Signal::HUP.as_raw() - 1) != 0
     });
@@ -179,7 +180,7 @@ fn an_end_takes_the_time_of_the_last_reload() {
     let running = serve(&scratch, "port = -1\ndrain = 3600\n");
     fs::write(scratch.path("server.toml"), "port = -1\n").unwrap();
     running.signal(Signal::HUP);
-    wait_for("the change", || running.log().contains("drain: 3600 -> the default"));
+    eventually("the change", || running.log().contains("drain: 3600 -> the default"));
     running.end();
 }
 
@@ -198,13 +199,13 @@ fn a_broken_file_changes_nothing_and_is_told_in_metrics() {
     let started_at = metric("success_timestamp_seconds");
     assert!(started_at > 1e9, "{started_at}");
     fs::write(scratch.path("server.toml"), format!("{good}memory_limit = 65\n")).unwrap();
-    wait_for("the refusal", || running.log().contains("settings: unchanged: "));
-    wait_for("the gauge", || metric("successful") == 0.0);
+    eventually("the refusal", || running.log().contains("settings: unchanged: "));
+    eventually("the gauge", || metric("successful") == 0.0);
     assert_eq!(metric("success_timestamp_seconds"), started_at);
     assert_eq!(shown(&running, "maxbytes"), "67108864");
     fs::write(scratch.path("server.toml"), good.replace("= 64", "= 65")).unwrap();
-    wait_for("the change", || shown(&running, "maxbytes") == "68157440");
-    wait_for("the gauge", || metric("successful") == 1.0);
+    eventually("the change", || shown(&running, "maxbytes") == "68157440");
+    eventually("the gauge", || metric("successful") == 1.0);
     assert!(metric("success_timestamp_seconds") > started_at);
 }
 
@@ -225,14 +226,14 @@ fn a_file_that_could_not_be_read_is_tried_again() {
     let users = scratch.text("users");
     let settings = format!("port = -1\nuser = \"root\"\nauth_file = \"{users}\"\n");
     let running = serve(&scratch, &settings);
-    wait_for("the start", || running.log().contains("listening on"));
+    eventually("the start", || running.log().contains("listening on"));
     let usual = set_files_max(&running, Some(0));
     fs::write(scratch.path("users"), "two:second\n").unwrap();
-    wait_for("the refusal", || running.log().contains("users and rights: unchanged: "));
+    eventually("the refusal", || running.log().contains("users and rights: unchanged: "));
     // It is tried some times more.
     std::thread::sleep(std::time::Duration::from_secs(3));
     set_files_max(&running, usual);
-    wait_for("the change", || running.log().contains("users and rights: read again"));
+    eventually("the change", || running.log().contains("users and rights: read again"));
     assert_eq!(running.log().matches("unchanged: ").count(), 1, "{}", running.log());
 }
 
@@ -251,7 +252,7 @@ fn a_file_of_users_is_read_again_when_it_changes() {
     };
     assert!(may_log_in("one first") && !may_log_in("two second"));
     fs::write(scratch.path("users"), "two:second\n").unwrap();
-    wait_for("the change", || running.log().contains("users and rights: read again"));
+    eventually("the change", || running.log().contains("users and rights: read again"));
     assert!(!may_log_in("one first") && may_log_in("two second"));
     assert!(!running.log().contains("settings: "), "{}", running.log());
 }
@@ -264,7 +265,7 @@ fn a_connection_over_the_new_limit_is_refused() {
     first.expect(b"version\r\n", b"VERSION 1.6.45\r\n");
     fs::write(scratch.path("server.toml"), "port = -1\nverbose = 1\nconn_limit = 1\n").unwrap();
     running.signal(Signal::HUP);
-    wait_for("the change", || running.log().contains("conn_limit: 40 -> 1"));
+    eventually("the change", || running.log().contains("conn_limit: 40 -> 1"));
     let mut second = running.connect();
     second.expect(b"", b"ERROR Too many open connections\r\n");
     first.expect(b"version\r\n", b"VERSION 1.6.45\r\n");
@@ -308,7 +309,7 @@ fn diff_compares_what_is_logged() {
         "log_filter: the server has info, wanted is commands=debug,warn; changes on reload\n";
     assert_eq!((status, said), (Some(1), format!("{format}{filter}")));
     running.signal(Signal::HUP);
-    wait_for("the change", || config(&["diff", &file, &address]).1 == format);
+    eventually("the change", || config(&["diff", &file, &address]).1 == format);
 }
 
 #[test]

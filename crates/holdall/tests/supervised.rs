@@ -13,8 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{SOON, Scratch, holdall, http, kill, wait_for};
+use common::{SOON, Scratch, holdall, http, kill};
 use rustix::process::Signal;
+use testkit::eventually;
 use testkit::process::free_port;
 
 /// The next word to the manager that is none of `others`.
@@ -71,7 +72,7 @@ impl Supervised {
         kill(self.child.id(), Signal::TERM);
         let said = self.word();
         assert!(said.starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC="), "{said}");
-        wait_for("the end", || self.child.try_wait().unwrap().is_some());
+        eventually("the end", || self.child.try_wait().unwrap().is_some());
         let log = fs::read_to_string(scratch.path("log")).unwrap();
         assert!(self.child.wait().unwrap().success(), "{log}");
     }
@@ -161,7 +162,7 @@ fn the_invalidator_begins_again_by_a_configuration_that_can_be_used() {
         let log = || fs::read_to_string(scratch.path("log")).unwrap();
         let says =
             |line: &str| line.contains("the configuration stays as it was") && line.contains(why);
-        wait_for("a refusal", || log().lines().any(says));
+        eventually("a refusal", || log().lines().any(says));
         assert!(is_there(before));
     }
 
@@ -171,7 +172,7 @@ fn the_invalidator_begins_again_by_a_configuration_that_can_be_used() {
         let said = started.word();
         assert!(said.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{said}");
         assert_eq!(started.word(), "READY=1\n");
-        wait_for("the new settings", || is_there(port));
+        eventually("the new settings", || is_there(port));
     }
     assert!(!is_there(after));
     started.is_alive();
@@ -187,7 +188,7 @@ fn the_invalidator_outlives_signals_that_come_while_it_begins_again() {
     let log = || fs::read_to_string(scratch.path("log")).unwrap();
     started.manager.set_nonblocking(true).unwrap();
     let mut begun = 0;
-    wait_for("twenty new processes", || {
+    eventually("twenty new processes", || {
         for _ in 0..50 {
             kill(started.child.id(), Signal::HUP);
             sleep(Duration::from_micros(50));
@@ -204,9 +205,9 @@ fn the_invalidator_outlives_signals_that_come_while_it_begins_again() {
     kill(started.child.id(), Signal::HUP);
     while !started.word().starts_with("RELOADING=1\n") {}
     let address = ([127, 0, 0, 1], port).into();
-    wait_for("an answer", || http::try_get(address, "/livez").is_some());
+    eventually("an answer", || http::try_get(address, "/livez").is_some());
     kill(started.child.id(), Signal::TERM);
-    wait_for("the end", || started.child.try_wait().unwrap().is_some());
+    eventually("the end", || started.child.try_wait().unwrap().is_some());
     assert!(started.child.wait().unwrap().success(), "{}", log());
 }
 
@@ -228,7 +229,7 @@ fn a_stop_ends_the_invalidator_while_it_begins_again() {
         begin_again();
         sleep(whole * turn / TURNS);
         kill(started.child.id(), Signal::TERM);
-        wait_for("the end", || started.child.try_wait().unwrap().is_some());
+        eventually("the end", || started.child.try_wait().unwrap().is_some());
         let log = fs::read_to_string(scratch.path("log")).unwrap();
         let status = started.child.wait().unwrap();
         assert!(status.success(), "turn {turn}, {status}: {log}");
@@ -288,7 +289,7 @@ fn an_invalidator_that_reads_stdin_does_not_begin_again() {
     let started = Supervised::start(&scratch, command);
     kill(started.child.id(), Signal::HUP);
     let log = || fs::read_to_string(scratch.path("log")).unwrap();
-    wait_for("a refusal", || log().contains("lines on stdin cannot be read again"));
+    eventually("a refusal", || log().contains("lines on stdin cannot be read again"));
     started.is_alive();
     started.end(&scratch);
 }
@@ -318,7 +319,7 @@ fn an_invalidator_without_its_database_is_alive_and_says_what_is_missing() {
     command.stderr(fs::File::create(scratch.path("log")).unwrap());
     let mut child = command.spawn().unwrap();
     let address = ([127, 0, 0, 1], port).into();
-    wait_for("an answer", || http::try_get(address, "/livez").is_some());
+    eventually("an answer", || http::try_get(address, "/livez").is_some());
     assert_eq!(http::get(address, "/livez").0, 200);
     let (status, body) = http::get(address, "/startupz");
     assert!(status == 503 && body.contains("the log was not reached yet"), "{status} {body}");
@@ -329,5 +330,5 @@ fn an_invalidator_without_its_database_is_alive_and_says_what_is_missing() {
     assert_eq!(http::value(&families, "holdall_invalidate_source_connected"), 0.0);
     assert_eq!(families["holdall_invalidate_keys_total"].kind, "counter");
     kill(child.id(), Signal::TERM);
-    wait_for("the end", || child.try_wait().unwrap().is_some());
+    eventually("the end", || child.try_wait().unwrap().is_some());
 }

@@ -7,9 +7,9 @@ use std::fs;
 use std::io::Read;
 use std::process::{Child, ChildStderr, Stdio};
 
-use common::{Scratch, holdall, kill, wait_for};
+use common::{Scratch, holdall, kill};
 use rustix::process::Signal;
-use testkit::Wire;
+use testkit::{Wire, eventually};
 
 /// Requests whose printed lines exceed the pipe and the log's queue, 1 MB to their 320 KB.
 const REQUESTS: usize = 5000;
@@ -30,7 +30,7 @@ impl Unread {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        wait_for("the port file", || ports.exists());
+        eventually("the port file", || ports.exists());
         let text = fs::read_to_string(ports).unwrap();
         let port = text.trim().strip_prefix("TCP INET: ").unwrap().parse().unwrap();
         let stderr = child.stderr.take().unwrap();
@@ -85,6 +85,6 @@ fn the_server_ends_though_nobody_reads() {
     let mut server = Unread::serve();
     server.fill_the_log();
     kill(server.child.id(), Signal::TERM);
-    wait_for("the server's end", || server.child.try_wait().unwrap().is_some());
+    eventually("the server's end", || server.child.try_wait().unwrap().is_some());
     assert!(server.child.wait().unwrap().success());
 }

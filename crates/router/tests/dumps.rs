@@ -5,7 +5,8 @@ mod common;
 
 use std::fs;
 
-use common::{ask, eventually, proxy, stat};
+use common::{ask, proxy, stat};
+use testkit::eventually;
 
 #[test]
 fn the_last_good_configuration_is_used_where_the_present_one_cannot_be() {

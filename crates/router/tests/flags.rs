@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{ask, eventually, proxy, stat, stats, told_proxy};
-use testkit::Server;
+use common::{ask, proxy, stat, stats, told_proxy};
 use testkit::process::free_port;
+use testkit::{Server, eventually};
 
 /// A proxy with one pool of this server, and these arguments.
 fn over(server: &str, pool: &str, route: &str, more: &[&str]) -> SocketAddr {

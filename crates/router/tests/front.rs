@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{SESSION, packet};
 use router::options::{Options, Parser};
-use testkit::Server;
+use testkit::{Server, eventually};
 
 /// A proxy in a thread of this test, which ends with the test's process.
 struct Proxy {
@@ -113,15 +113,6 @@ fn rest(mut stream: TcpStream) -> String {
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
     String::from_utf8_lossy(&got).into_owned()
-}
-
-#[track_caller]
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

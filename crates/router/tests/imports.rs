@@ -6,7 +6,8 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{ask, eventually, proxy, stat};
+use common::{ask, proxy, stat};
+use testkit::eventually;
 
 /// A separate folder for a test.
 fn folder(name: &str) -> PathBuf {

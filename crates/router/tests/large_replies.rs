@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{eventually, proxy, stat};
+use common::{proxy, stat};
+use testkit::eventually;
 
 /// Clients that request a large value, each once.
 const CLIENTS: usize = 60;

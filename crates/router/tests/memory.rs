@@ -9,8 +9,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use common::{ask, eventually, proxy, stat};
-use testkit::Server;
+use common::{ask, proxy, stat};
+use testkit::{Server, eventually};
 
 const MB: usize = 1 << 20;
 

@@ -7,7 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{ask, eventually, proxy, stat};
+use common::{ask, proxy, stat};
+use testkit::eventually;
 
 const NULL: &str = r#"{"route": "NullRoute"}"#;
 const ERROR: &str = r#"{"route": "ErrorRoute"}"#;

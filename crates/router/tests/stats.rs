@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 
-use common::{ask, eventually, proxy, stat, stats};
-use testkit::Server;
+use common::{ask, proxy, stat, stats};
+use testkit::{Server, eventually};
 
 /// No server listens there.
 const NOBODY: &str = "unix:/nonexistent/socket";

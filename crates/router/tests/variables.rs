@@ -7,8 +7,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use common::{ask, eventually, proxy, stat};
-use testkit::Server;
+use common::{ask, proxy, stat};
+use testkit::{Server, eventually};
 
 /// Replaces a file atomically: a partly written one would be seen empty for a moment.
 fn write(path: &Path, text: &str) {

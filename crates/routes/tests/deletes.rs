@@ -16,7 +16,7 @@ use routes::route::{
 };
 use routes::{Spooler, Target};
 use spool::{Fsync, Spool};
-use testkit::Server;
+use testkit::{Server, eventually};
 use upstream::{Address, Command, Failure, Outcome, Protocol, Registry, Request, Settings};
 
 /// A server that has an old value, and executes deletes while the flag is set.
@@ -211,15 +211,6 @@ fn now_secs() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
 }
 
-#[track_caller]
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Closes the connection after unknown commands, as twemproxy does. It accepts gets, and deletes of
 /// keys in a line; once the flag is set, also meta commands and flushes.
 fn picky(takes_all: &Arc<AtomicBool>, heard: &Arc<Mutex<String>>) -> Scripted {
@@ -253,7 +244,7 @@ fn a_refusal_of_the_programs_own_keeps_the_delete() {
         let (spooler, told) = spooler_with(&folder, &at, Protocol::Text, &[record, "delete k"]);
         let counts = || spooler.deletes().counts();
         let mut line = String::new();
-        until("it is refused", || {
+        eventually("it is refused", || {
             line = told.try_recv().unwrap_or_default();
             !line.is_empty() || counts().refused > 0
         });
@@ -262,7 +253,7 @@ fn a_refusal_of_the_programs_own_keeps_the_delete() {
         drop(spooler);
         takes_all.store(true, Ordering::SeqCst);
         let (spooler, _told) = spooler_with(&folder, &at, Protocol::Text, &[]);
-        until("both are executed", || spooler.deletes().counts().replayed == 2);
+        eventually("both are executed", || spooler.deletes().counts().replayed == 2);
         assert!(heard.lock().unwrap().contains(record));
         drop(spooler);
         std::fs::remove_dir_all(folder).unwrap();
@@ -279,7 +270,7 @@ fn a_delete_in_words_that_the_server_lacks_is_executed_as_a_plain_one() {
     // The second key is `b`, and no server accepts the flag of the third.
     let records = ["md a I T30", "md Yg== b", "md c W", "delete d"];
     let (spooler, told) = spooler_with(&folder, &server.address.into(), Protocol::Text, &records);
-    until("all are done", || spooler.deletes().counts().pending == 0);
+    eventually("all are done", || spooler.deletes().counts().pending == 0);
     let counts = spooler.deletes().counts();
     assert_eq!((counts.replayed, counts.refused), (4, 0), "{:?}", told.try_recv());
     let heard = heard.lock().unwrap();
@@ -298,7 +289,7 @@ fn a_delete_that_a_packet_cannot_say_is_executed_as_a_plain_one() {
     let mut rig = Rig::new(patient(), |servers| servers.at(server.addr()));
     assert_eq!(rig.store(Command::Set, "k", "old"), Outcome::Stored);
     let (spooler, _told) = spooler_with(&folder, &at, Protocol::Binary, &["md k I T30"]);
-    until("it is done", || spooler.deletes().counts().pending == 0);
+    eventually("it is done", || spooler.deletes().counts().pending == 0);
     assert_eq!(spooler.deletes().counts().refused, 0);
     assert_eq!(rig.get("k"), Ok(None));
     drop(spooler);
@@ -333,7 +324,7 @@ fn an_md_is_kept_for_a_server_that_hangs_up() {
     }
     assert_eq!(spooler.deletes().counts().pending, 3);
     is_back.store(true, Ordering::SeqCst);
-    until("all are executed", || spooler.deletes().counts().replayed == 3);
+    eventually("all are executed", || spooler.deletes().counts().replayed == 3);
     drop(spooler);
     std::fs::remove_dir_all(folder).unwrap();
 }

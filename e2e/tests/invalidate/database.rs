@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, RwLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use testkit::database::{Brand, Mysqld, Postgres, Session};
 
 use e2e::invalidator::mysqld_source;
 
 use crate::postgres;
+use testkit::eventually;
 
 /// One of the databases.
 pub(crate) enum Database {
@@ -125,7 +126,7 @@ impl Database {
                 let reloaded = database.sql("SELECT pg_reload_conf()");
                 // A new session has the new setting once the server has read it.
                 let is_set = || database.sql("SHOW synchronous_standby_names").trim() == "absent";
-                until("the setting", is_set);
+                eventually("the setting", is_set);
                 reloaded
             }
         };
@@ -186,15 +187,5 @@ impl Database {
                 database.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_replication");
             }
         }
-    }
-}
-
-/// Waits until `is_so` returns true.
-#[track_caller]
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}: it does not come to be");
-        thread::sleep(Duration::from_millis(20));
     }
 }

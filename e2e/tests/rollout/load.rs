@@ -14,8 +14,9 @@ use std::thread;
 
 use e2e::clients::Restarted;
 use processes::ChildGuard;
+use testkit::eventually;
 
-use super::place::{SOON, wait_for};
+use super::place::SOON;
 
 /// A request with a long reply, so that a connection closed in the middle is detected.
 const REQUEST: &[u8] = b"get k k k k\r\n";
@@ -177,14 +178,14 @@ pub(super) fn under_load(
         let now = || -> Vec<u64> {
             counters().iter().map(|counter| counter.load(Ordering::Relaxed)).collect()
         };
-        wait_for("the first requests", || has_failed() || all_asked(&vec![0; now().len()]));
+        eventually("the first requests", || has_failed() || all_asked(&vec![0; now().len()]));
         for round in 0..changes {
             if has_failed() {
                 break;
             }
             let before = now();
             change(round);
-            wait_for("requests", || has_failed() || all_asked(&before));
+            eventually("requests", || has_failed() || all_asked(&before));
         }
     });
     libraries.into_iter().for_each(Library::end);

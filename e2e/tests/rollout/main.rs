@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use e2e::folder::Folder;
 use load::{ask_once, connect_to, fill, under_load};
-use place::{Place, Process, SOON, folder, holdall, local, status, wait_for, with_sockets};
+use place::{Place, Process, SOON, folder, holdall, local, status, with_sockets};
 use rustix::net::{AddressFamily, SocketType};
-use testkit::Server;
+use testkit::{Server, eventually};
 
 /// The age of the readiness information when a client connects.
 const NEWS_AGE: Duration = Duration::from_millis(50);
@@ -104,11 +104,11 @@ fn the_endpoint_goes_with_the_sockets_to_a_successor() {
     let mut first = Process::start(&folder, server(&folder, &place, &[]), &place);
     fill(place.clients);
     let _second = Process::spawn(server(&folder, &place, &["--takeover"]));
-    wait_for("the first one's end", || {
+    eventually("the first one's end", || {
         assert!(TcpStream::connect(place.operators).is_ok(), "nobody listens for operators");
         !first.is_running()
     });
-    wait_for("readiness", || place.is_ready());
+    eventually("readiness", || place.is_ready());
     ask_once(place.clients);
 }
 
@@ -123,7 +123,7 @@ fn a_place_is_taken_over_twenty_times_without_a_failed_request() {
     let reconnects = under_load(RESTARTS, Some(address), &|| connect_to(address), |_| {
         let next = Process::spawn(server(&folder, &place, &["--takeover"]));
         std::mem::replace(&mut present, next).ended();
-        wait_for("readiness", || place.is_ready());
+        eventually("readiness", || place.is_ready());
     });
     assert!(reconnects >= RESTARTS as u64, "{reconnects}");
 }
@@ -226,7 +226,7 @@ fn servers_behind_haproxy_are_restarted_twenty_times_without_a_failed_request() 
     places.iter().for_each(|place| fill(place.clients));
     let front = local();
     let _haproxy = haproxy(&folder, front, &places);
-    wait_for("haproxy", || TcpStream::connect(front).is_ok());
+    eventually("haproxy", || TcpStream::connect(front).is_ok());
     let reconnects = under_load(RESTARTS, Some(front), &|| connect_to(front), |round| {
         let index = round % 2;
         running[index].take().unwrap().end();

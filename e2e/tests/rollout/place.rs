@@ -6,12 +6,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use e2e::folder::Folder;
 use processes::ChildGuard;
 use rustix::process::Signal;
+use testkit::eventually;
 use testkit::process::free_port;
 use testkit::server::holdall_path;
 
@@ -73,7 +73,7 @@ impl Process {
     /// Starts it and waits until it is ready.
     pub(super) fn start(folder: &Folder, command: Command, place: &Place) -> Self {
         let mut process = Self::spawn(command);
-        wait_for("readiness", || {
+        eventually("readiness", || {
             assert!(process.is_running(), "it ended: {}", log(folder));
             place.is_ready()
         });
@@ -92,7 +92,7 @@ impl Process {
 
     /// Waits for a successful exit.
     pub(super) fn ended(mut self) {
-        wait_for("the end", || !self.0.is_running());
+        eventually("the end", || !self.0.is_running());
         assert!(self.0.wait().unwrap().success());
     }
 }
@@ -128,13 +128,4 @@ pub(super) fn with_sockets(folder: &Folder, command: &Command, sockets: Vec<Owne
 pub(super) fn log(folder: &Folder) -> String {
     let text = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
     text.lines().rev().take(20).collect::<Vec<_>>().join("\n")
-}
-
-#[track_caller]
-pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < SOON, "waited {SOON:?} for {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }

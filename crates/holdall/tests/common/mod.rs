@@ -10,10 +10,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use testkit::eventually;
 
 /// Maximum wait for anything that should happen at once.
 pub const SOON: Duration = Duration::from_secs(10);
@@ -89,7 +89,7 @@ impl Running {
         command.env("MEMCACHED_PORT_FILENAME", &ports).stderr(fs::File::create(&log).unwrap());
         let child = command.spawn().unwrap();
         let mut running = Self { child, ports, log, scratch };
-        wait_for("the port file", || {
+        eventually("the port file", || {
             if let Some(status) = running.child.try_wait().unwrap() {
                 panic!("ended with {status}: {}", running.log());
             }
@@ -133,7 +133,7 @@ impl Running {
 
     /// Waits for an end with another cause.
     pub fn wait(&mut self) -> ExitStatus {
-        wait_for("the server's end", || self.child.try_wait().unwrap().is_some());
+        eventually("the server's end", || self.child.try_wait().unwrap().is_some());
         self.child.wait().unwrap()
     }
 
@@ -167,15 +167,6 @@ pub fn proc_line(pid: u32, file: &str, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_else(|| panic!("no {name} in {file}")).trim().to_owned()
-}
-
-#[track_caller]
-pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < SOON, "waited {SOON:?} for {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 pub fn is_root() -> bool {

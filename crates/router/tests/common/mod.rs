@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use router::options::{Options, Parser};
 
@@ -104,15 +104,6 @@ pub fn stat(address: SocketAddr, name: &str) -> u64 {
     let lines = stats(address, "");
     let line = lines.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
     line.unwrap_or_else(|| panic!("no {name} in {lines}")).parse().unwrap()
-}
-
-#[track_caller]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
-    while !holds() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// A packet of the binary protocol.
