@@ -11,7 +11,9 @@ use store::TimeNote;
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started_at: Instant,
-    first_sec: u32,
+    /// The reading at `started_at`. Its fraction of a second counts: without it, each restart would
+    /// delay every expiry.
+    first: Duration,
     zero_at_unix: u64,
     boot_id: u128,
 }
@@ -20,15 +22,15 @@ pub struct Clock {
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     boot_id: u128,
-    boot_ms: u64,
-    unix_secs: u64,
+    since_boot: Duration,
+    since_1970: Duration,
 }
 
 impl Clock {
     /// Starts at second 2.
     #[must_use]
     pub fn start() -> Self {
-        Self::starting_at(FIRST_SEC, Moment::now())
+        Self::starting_at(FIRST, Moment::now())
     }
 
     /// Continues from the second of another process's note, plus the time that has passed since. In
@@ -37,19 +39,19 @@ impl Clock {
     #[must_use]
     pub fn resume(note: &TimeNote) -> Self {
         let now = Moment::now();
-        Self::starting_at(now.secs_after(note), now)
+        Self::starting_at(now.reading_after(note), now)
     }
 
-    fn starting_at(first_sec: u32, now: Moment) -> Self {
-        let zero_at_unix = now.unix_secs.saturating_sub(u64::from(first_sec));
-        Self { started_at: Instant::now(), first_sec, zero_at_unix, boot_id: now.boot_id }
+    fn starting_at(first: Duration, now: Moment) -> Self {
+        let zero_at_unix = now.since_1970.saturating_sub(first).as_secs();
+        Self { started_at: Instant::now(), first, zero_at_unix, boot_id: now.boot_id }
     }
 
     /// The present, for a later process that continues from it.
     #[must_use]
     pub fn note(&self) -> TimeNote {
-        let Moment { boot_ms, unix_secs, .. } = Moment::without_boot_id();
-        TimeNote { boot_id: self.boot_id, boot_ms, unix_secs, secs: self.secs() }
+        let now = Moment { boot_id: self.boot_id, ..Moment::without_boot_id() };
+        now.note(self.reading_at(Instant::now()))
     }
 
     /// True if a note is known to be from the current boot.
@@ -61,8 +63,7 @@ impl Clock {
     /// Seconds at `now`; never below 2.
     #[must_use]
     pub fn secs_at(&self, now: Instant) -> u32 {
-        let since = now.saturating_duration_since(self.started_at).as_secs();
-        u32::try_from(since).unwrap_or(u32::MAX).saturating_add(self.first_sec)
+        whole_secs(self.reading_at(now))
     }
 
     /// Milliseconds from the process's start to `now`.
@@ -81,8 +82,7 @@ impl Clock {
     /// The time until [`Self::secs`] changes.
     #[must_use]
     pub(crate) fn until_next_second(&self) -> Duration {
-        let since = self.started_at.elapsed();
-        Duration::from_secs(1) - Duration::from_nanos(since.subsec_nanos().into())
+        Duration::from_secs(1) - fraction(self.reading_at(Instant::now()))
     }
 
     /// The time at which the server started.
@@ -101,8 +101,13 @@ impl Clock {
     /// The same by the wall clock at `now`, the present. `known` is the previous value.
     pub(crate) fn zero_at_unix_now(&self, now: Instant, known: u64) -> u64 {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let own_ms = u64::from(self.first_sec).saturating_mul(1000).saturating_add(self.ms_at(now));
+        let own_ms = u64::try_from(self.reading_at(now).as_millis()).unwrap_or(u64::MAX);
         followed(unix, own_ms, known)
+    }
+
+    /// The time since this clock's zero.
+    fn reading_at(&self, now: Instant) -> Duration {
+        self.first.saturating_add(now.saturating_duration_since(self.started_at))
     }
 }
 
@@ -118,10 +123,24 @@ impl Moment {
     fn without_boot_id() -> Self {
         // On a machine whose clock is before 1970, Unix time is not sensible: all absolute exptimes
         // are in the future then.
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let boot = clock_gettime(ClockId::Boottime);
-        let ms = boot.tv_sec * 1000 + boot.tv_nsec / 1_000_000;
-        Self { boot_id: 0, boot_ms: u64::try_from(ms).unwrap_or(0), unix_secs: unix }
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let boot = Duration::try_from(clock_gettime(ClockId::Boottime));
+        Self { boot_id: 0, since_boot: boot.unwrap_or_default(), since_1970 }
+    }
+
+    /// The note of a clock with this reading now. Its moment is the one at which the clock's second
+    /// began, because a note has no field for a part of a second.
+    fn note(&self, reading: Duration) -> TimeNote {
+        let into_second = fraction(reading);
+        let boot = self.since_boot.saturating_sub(into_second);
+        // Rounded, so that the errors of many restarts cancel out.
+        let boot_ms = boot.saturating_add(Duration::from_micros(500)).as_millis();
+        TimeNote {
+            boot_id: self.boot_id,
+            boot_ms: u64::try_from(boot_ms).unwrap_or(u64::MAX),
+            unix_secs: self.since_1970.saturating_sub(into_second).as_secs(),
+            secs: whole_secs(reading),
+        }
     }
 
     /// True if this and the note are known to be from the same boot.
@@ -129,16 +148,24 @@ impl Moment {
         self.boot_id == note.boot_id && self.boot_id != 0
     }
 
-    /// The present second of the clock that made the note.
-    fn secs_after(&self, note: &TimeNote) -> u32 {
+    /// The present reading of the clock that made the note.
+    fn reading_after(&self, note: &TimeNote) -> Duration {
         let passed = if self.is_in_boot_of(note) {
-            self.boot_ms.saturating_sub(note.boot_ms) / 1000
+            self.since_boot.saturating_sub(Duration::from_millis(note.boot_ms))
         } else {
-            self.unix_secs.saturating_sub(note.unix_secs)
+            Duration::from_secs(self.since_1970.as_secs().saturating_sub(note.unix_secs))
         };
-        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
-        note.secs.saturating_add(passed).max(FIRST_SEC)
+        Duration::from_secs(note.secs.into()).saturating_add(passed).max(FIRST)
     }
+}
+
+fn whole_secs(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
+}
+
+/// The part of a second.
+fn fraction(time: Duration) -> Duration {
+    Duration::from_nanos(time.subsec_nanos().into())
 }
 
 /// The Unix time, in seconds, of the zero of a clock that shows `own_ms`. Returns `known` while
@@ -153,8 +180,8 @@ fn followed(unix: Duration, own_ms: u64, known: u64) -> u64 {
     if is_true { known } else { zero_ms / 1000 }
 }
 
-/// The first second: a deadline of 0 means never, and 1 is always in the past.
-const FIRST_SEC: u32 = 2;
+/// The first reading: a deadline of 0 means never, and 1 is always in the past.
+const FIRST: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -163,8 +190,8 @@ mod tests {
     #[test]
     fn the_clock_begins_after_the_reserved_deadlines() {
         let clock = Clock::start();
-        assert_eq!(clock.secs_at(clock.started_at()), FIRST_SEC);
-        assert_eq!(clock.secs_at(clock.started_at() + Duration::from_millis(1999)), FIRST_SEC + 1);
+        assert_eq!(clock.secs_at(clock.started_at()), 2);
+        assert_eq!(clock.secs_at(clock.started_at() + Duration::from_millis(1999)), 3);
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         assert!(unix.abs_diff(clock.zero_at_unix() + u64::from(clock.secs())) <= 1);
     }
@@ -198,7 +225,7 @@ mod tests {
     #[test]
     fn an_unknown_boot_is_never_this_one() {
         let note = |boot_id| TimeNote { boot_id, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };
-        let now = |boot_id| Moment { boot_id, boot_ms: 13_900, unix_secs: 1_000_000 };
+        let now = |boot_id| moment(boot_id, 13_900, 1_000_000);
         for (then, boot_id, want) in [(7, 7, true), (7, 8, false), (7, 0, false), (0, 7, false)] {
             assert_eq!(now(boot_id).is_in_boot_of(&note(then)), want, "{then}, {boot_id}");
         }
@@ -211,8 +238,8 @@ mod tests {
     fn within_a_boot_the_clock_of_the_wall_does_not_count() {
         let note = TimeNote { boot_id: 7, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };
         for unix_secs in [0, 1, 999_990, 1_000_003, 90_000_000_000] {
-            let now = Moment { boot_id: 7, boot_ms: 13_900, unix_secs };
-            assert_eq!(now.secs_after(&note), 53, "Unix time {unix_secs}");
+            let reading = moment(7, 13_900, unix_secs).reading_after(&note);
+            assert_eq!(reading, Duration::from_millis(53_900), "Unix time {unix_secs}");
         }
     }
 
@@ -220,10 +247,40 @@ mod tests {
     fn over_a_boot_the_clock_of_the_wall_counts_unless_it_stands_before_the_note() {
         let note = TimeNote { boot_id: 7, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };
         for (unix_secs, want) in [(1_000_100, 150), (1_000_000, 50), (999_000, 50), (0, 50)] {
-            let now = Moment { boot_id: 8, boot_ms: 1, unix_secs };
-            assert_eq!(now.secs_after(&note), want, "Unix time {unix_secs}");
+            let reading = moment(8, 1, unix_secs).reading_after(&note);
+            assert_eq!(reading, Duration::from_secs(want), "Unix time {unix_secs}");
         }
-        let now = Moment { boot_id: 8, boot_ms: 1, unix_secs: u64::MAX };
-        assert_eq!(now.secs_after(&note), u32::MAX);
+        let clock = Clock::starting_at(moment(8, 1, u64::MAX).reading_after(&note), Moment::now());
+        assert_eq!(clock.secs(), u32::MAX);
+    }
+
+    #[test]
+    fn restarts_within_a_second_do_not_stop_the_clock() {
+        let mut reading = Duration::from_millis(2_950);
+        for restart in 0..1000 {
+            // It serves for 300.3 ms. The next process starts 101.4 ms later.
+            let at = Duration::from_micros(7_000_000 + restart * 401_700);
+            let end = at + Duration::from_micros(300_300);
+            let note = Moment { since_boot: end, ..moment(7, 0, 1_000_000) }
+                .note(reading + Duration::from_micros(300_300));
+            let start = end + Duration::from_micros(101_400);
+            reading = Moment { since_boot: start, ..moment(7, 0, 1_000_000) }.reading_after(&note);
+        }
+        let error = reading.abs_diff(Duration::from_micros(2_950_000 + 1000 * 401_700));
+        assert!(error <= Duration::from_millis(50), "{reading:?} is {error:?} wrong");
+    }
+
+    #[test]
+    fn a_note_is_of_the_moment_at_which_its_second_began() {
+        let now =
+            Moment { since_1970: Duration::from_millis(1_000_000_300), ..moment(7, 9_000, 0) };
+        let note = now.note(Duration::from_millis(50_700));
+        assert_eq!(note, TimeNote { boot_id: 7, boot_ms: 8_300, unix_secs: 999_999, secs: 50 });
+    }
+
+    fn moment(boot_id: u128, boot_ms: u64, unix_secs: u64) -> Moment {
+        let (since_boot, since_1970) =
+            (Duration::from_millis(boot_ms), Duration::from_secs(unix_secs));
+        Moment { boot_id, since_boot, since_1970 }
     }
 }
