@@ -15,6 +15,7 @@ use rustix::process::Signal;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -281,6 +282,34 @@ fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
     probe(&mut next, "a takeover at last");
 }
 
+/// The system does not let the successor bind all addresses of a port while its predecessor listens
+/// on one of them.
+#[test]
+fn a_successor_with_the_wildcard_at_the_same_port_names_the_address_in_its_way() {
+    let place = Place::new();
+    let mut server = place.start();
+    let port = server.addr().port().to_string();
+    let metrics = format!("0.0.0.0:{port}");
+    let other_port = free_port().to_string();
+    for flags in [
+        &["-p", &port, "-l", "0.0.0.0"][..],
+        &["-p", &other_port, "-l", "127.0.0.1", "--metrics", &metrics],
+    ] {
+        let memory = place.memory.to_str().unwrap();
+        let output = Command::new(testkit::server::holdall_path())
+            .args(["serve", "-e", memory, "-m", "64", "--takeover"])
+            .args(flags)
+            .output()
+            .unwrap();
+        let log = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(71), "{log}");
+        let want =
+            format!("the server to be replaced listens on 127.0.0.1:{port}; a takeover cannot");
+        assert!(log.contains(&want), "{log}");
+        server.assert_alive("a successor that cannot bind");
+    }
+}
+
 /// A signal interrupts every second wait for the other side, at both of them.
 #[test]
 fn a_signal_is_not_taken_for_the_other_sides_failure() {
@@ -468,7 +497,6 @@ fn there_must_be_a_server_to_take_over() {
     let log = place.launch().succeed(&other).unwrap_err().to_string();
     assert!(log.contains("cannot connect to the running server"), "{log} ({port})");
     let holdall = testkit::server::holdall_path();
-    let output =
-        std::process::Command::new(holdall).args(["serve", "--takeover"]).output().unwrap();
+    let output = Command::new(holdall).args(["serve", "--takeover"]).output().unwrap();
     assert_eq!(output.status.code(), Some(64));
 }

@@ -141,6 +141,16 @@ impl Inherited {
         all
     }
 
+    /// The first unclaimed TCP socket that prevents a bind of `wanted`: it has the same port, and
+    /// one of both addresses is the wildcard, which includes the other.
+    #[must_use]
+    pub fn overlapping(&self, wanted: SocketAddr) -> Option<SocketAddr> {
+        self.sockets.iter().find_map(|socket| match socket.kind {
+            Kind::Tcp(bound) | Kind::Metrics(bound) => overlap(bound, wanted).then_some(bound),
+            Kind::Udp(_) | Kind::Unix(_) => None,
+        })
+    }
+
     fn of_systemd(&self) -> impl Iterator<Item = &Kind> {
         self.sockets.iter().filter(|socket| socket.is_systemds).map(|socket| &socket.kind)
     }
@@ -207,6 +217,13 @@ impl fmt::Display for Kind {
 fn serves(bound: SocketAddr, wanted: SocketAddr, all: &[SocketAddr]) -> bool {
     let is_any = wanted.port() == 0 && bound.ip() == wanted.ip();
     bound == wanted || is_any && !all.contains(&bound)
+}
+
+/// True if these different addresses of one family exclude each other.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port()
+        && one.is_ipv4() == other.is_ipv4()
+        && one.ip().is_unspecified() != other.ip().is_unspecified()
 }
 
 impl Sockets {
@@ -379,6 +396,34 @@ mod tests {
         new.bind_or_inherit(&mut inherited).unwrap();
         assert_eq!(inherited.len(), 4);
         assert!(inherited.add("pipe", inherited_one(&old)).is_err());
+    }
+
+    #[test]
+    fn an_inherited_address_is_in_the_way_of_the_wildcard_at_its_port() {
+        let path = std::env::temp_dir().join(format!("net-overlap-{}", std::process::id()));
+        let old = Listen { unix: None, ..listen(&path) }.bind().unwrap();
+        let mut inherited = inherit(&old);
+        let ListenAddress::Tcp(bound, _) = *old.streams[0].address else { unreachable!("TCP") };
+        let wanted = SocketAddr::from(([0, 0, 0, 0], bound.port()));
+        let new = Listen { tcp: vec![wanted], backlog: 16, ..Listen::default() };
+        let error = new.bind_or_inherit(&mut inherited).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(inherited.overlapping(wanted), Some(bound));
+    }
+
+    #[test]
+    fn the_wildcard_overlaps_with_an_address_of_the_same_family_and_port() {
+        for (one, other, want) in [
+            ("0.0.0.0:5", "127.0.0.1:5", true),
+            ("[::]:5", "[::1]:5", true),
+            ("0.0.0.0:5", "127.0.0.1:6", false),
+            ("0.0.0.0:5", "0.0.0.0:5", false),
+            ("127.0.0.1:5", "127.0.0.2:5", false),
+            ("127.0.0.1:5", "[::]:5", false),
+        ] {
+            let (one, other) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!((overlap(one, other), overlap(other, one)), (want, want), "{one}, {other}");
+        }
     }
 
     /// Like systemd's, which belongs to another user than the server.

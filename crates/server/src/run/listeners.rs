@@ -102,7 +102,10 @@ pub(super) fn bind_network(
         backlog: options.backlog,
         udp_sockets: options.threads,
     };
-    Ok((listen.bind_or_inherit(inherited).map_err(failed)?, modes))
+    let sockets = listen
+        .bind_or_inherit(inherited)
+        .map_err(|error| failed(&error, &listen.tcp, inherited))?;
+    Ok((sockets, modes))
 }
 
 /// Binds the unix socket, as the user that the server runs as, who then owns it.
@@ -185,7 +188,11 @@ fn has_ipv6() -> bool {
     std::net::TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok()
 }
 
-fn failed(error: io::Error) -> Failure {
+fn failed(error: &io::Error, tcp: &[SocketAddr], inherited: &Inherited) -> Failure {
+    let overlapping = tcp.iter().find_map(|&wanted| inherited.overlapping(wanted));
+    if let Some(old) = overlapping.filter(|_| error.kind() == io::ErrorKind::AddrInUse) {
+        return old_address_in_the_way(error, old);
+    }
     let failure = Failure::os(error.to_string());
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -196,6 +203,15 @@ fn failed(error: io::Error) -> Failure {
         }
         _ => failure,
     }
+}
+
+/// The server to be replaced listens on `old`, and `error` says which address needs its port.
+pub(super) fn old_address_in_the_way(error: &io::Error, old: SocketAddr) -> Failure {
+    let message = format!("{error}; the server to be replaced listens on {old}");
+    Failure::os(message).hint(
+        "a takeover cannot change between all addresses and one of them at the same port: end \
+         that server first, and start without --takeover",
+    )
 }
 
 #[cfg(test)]

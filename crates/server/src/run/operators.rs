@@ -13,8 +13,8 @@ use net::{Control, Inherited, ListenAddress, Sockets};
 use options::{Options, Style};
 use telemetry::{Exporter, Settings, Telemetry};
 
-use super::Failure;
 use super::signals::STOP_PATIENCE;
+use super::{Failure, listeners};
 use crate::log::Log;
 use crate::shared::Shared;
 use crate::status::Status;
@@ -28,8 +28,15 @@ pub(super) fn bind(
     if let Some(listener) = inherited.take_metrics(address) {
         return Ok(Some(listener));
     }
-    let failed = |error: io::Error| Failure::os(format!("--metrics {address}: {error}"));
-    TcpListener::bind(address).map(Some).map_err(failed)
+    TcpListener::bind(address).map(Some).map_err(|error| {
+        let named = io::Error::new(error.kind(), format!("--metrics {address}: {error}"));
+        match inherited.overlapping(address) {
+            Some(old) if error.kind() == io::ErrorKind::AddrInUse => {
+                listeners::old_address_in_the_way(&named, old)
+            }
+            _ => Failure::os(named.to_string()),
+        }
+    })
 }
 
 /// The value of `--console`.
