@@ -35,11 +35,13 @@ impl Clock {
 
     /// Continues from the second of another process's note, plus the time that has passed since. In
     /// the same boot, the operating system's clock gives that time. Otherwise the wall clock gives
-    /// it; if that is earlier than the note, no time has passed.
+    /// it; if that is earlier than the note, no time has passed. `None` if this clock would show 34
+    /// years or more, which only a wrong wall clock can cause.
     #[must_use]
-    pub fn resume(note: &TimeNote) -> Self {
+    pub fn resume(note: &TimeNote) -> Option<Self> {
         let now = Moment::now();
-        Self::starting_at(now.reading_after(note), now)
+        let reading = now.reading_after(note);
+        (reading < RESUMED_END).then(|| Self::starting_at(reading, now))
     }
 
     fn starting_at(first: Duration, now: Moment) -> Self {
@@ -183,6 +185,11 @@ fn followed(unix: Duration, own_ms: u64, known: u64) -> u64 {
 /// The first reading: a deadline of 0 means never, and 1 is always in the past.
 const FIRST: Duration = Duration::from_secs(2);
 
+/// The end of the readings from which a clock continues: about 34 years. Deadlines, which have 32
+/// bits, need room above a reading. A clock's zero must not be before 1970: otherwise Unix times
+/// cannot be converted.
+const RESUMED_END: Duration = Duration::from_secs(1 << 30);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,9 +224,23 @@ mod tests {
 
     #[test]
     fn the_clock_goes_on_from_a_note() {
-        let clock = Clock::resume(&TimeNote { secs: 500, ..Clock::start().note() });
+        let clock = Clock::resume(&TimeNote { secs: 500, ..Clock::start().note() }).unwrap();
         assert!((500..=501).contains(&clock.secs()));
         assert!(Clock::is_of_this_boot(&clock.note()));
+    }
+
+    #[test]
+    fn a_clock_that_has_run_out_does_not_go_on() {
+        let now = Clock::start().note();
+        for secs in [1 << 30, u32::MAX - 10, u32::MAX] {
+            assert!(Clock::resume(&TimeNote { secs, ..now }).is_none(), "{secs}");
+        }
+        let last_year = TimeNote { boot_id: 0, unix_secs: now.unix_secs - 31_536_000, ..now };
+        let resume = |secs| Clock::resume(&TimeNote { secs, ..last_year });
+        assert!(resume((1 << 30) - 31_536_000).is_none());
+        let clock = resume((1 << 30) - 32_000_000).unwrap();
+        let unix = clock.zero_at_unix() + u64::from(clock.secs());
+        assert!(unix.abs_diff(now.unix_secs) <= 1, "Unix times can be converted");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use options::Options;
-use store::{Config, Found, MemoryFile, Opened, Store, StoreError};
+use store::{Config, Found, MemoryFile, Opened, Store, StoreError, TimeNote};
 
 use super::Failure;
 use crate::clock::Clock;
@@ -63,8 +63,8 @@ fn from_file(
     let path = file.path().to_owned();
     let clock = match *file.found() {
         Found::Cold(_) => Clock::start(),
-        Found::Clean(note) => Clock::resume(&note),
-        Found::Crashed(note) if Clock::is_of_this_boot(&note) => Clock::resume(&note),
+        Found::Clean(note) => resume(&mut file, &note),
+        Found::Crashed(note) if Clock::is_of_this_boot(&note) => resume(&mut file, &note),
         Found::Crashed(_) => {
             // It is unknown which writes reached the disk, and in which order.
             let why = "the machine went down while a server used it, or its boot id is unknown";
@@ -97,6 +97,16 @@ fn from_file(
     Ok((store, clock))
 }
 
+/// The clock of the file's items. If it has run out, the items are discarded: with a new clock,
+/// their deadlines would be wrong.
+fn resume(file: &mut MemoryFile, note: &TimeNote) -> Clock {
+    Clock::resume(note).unwrap_or_else(|| {
+        let why = "by this machine's clock, it is more than 34 years old; check that clock";
+        file.discard(why.to_owned());
+        Clock::start()
+    })
+}
+
 /// Leaves a memory file in order for the next start, or with a nonzero `ticket` for a waiting
 /// successor.
 pub(super) fn close(store: &Arc<Store>, clock: Clock, ticket: u64, log: &Log) {
@@ -118,5 +128,25 @@ fn failed(error: &StoreError) -> Failure {
         StoreError::Limit(error) => Failure::os(format!("-m: {error}")),
         error => Failure::os(format!("-m: cannot make the cache: {error}"))
             .hint("lower -m, or raise the memory limits of the process and the system"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_whose_clock_has_run_out_is_discarded() {
+        let path = std::env::temp_dir().join(format!("server-memory-{}", std::process::id()));
+        let config = crate::run::store_config(&crate::session::tests::options(&["-m", "64"]));
+        let mut file = MemoryFile::open(&path, &config).unwrap();
+        let now = Clock::start().note();
+        assert!(resume(&mut file, &TimeNote { secs: 500, ..now }).secs() >= 500);
+        assert_eq!(*file.found(), Found::Cold(None), "the file is new");
+        let clock = resume(&mut file, &TimeNote { secs: u32::MAX - 10, ..now });
+        assert!(clock.secs() < 500);
+        assert!(matches!(file.found(), Found::Cold(Some(_))));
+        drop(file);
+        std::fs::remove_file(&path).unwrap();
     }
 }
