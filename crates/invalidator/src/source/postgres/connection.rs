@@ -195,6 +195,18 @@ impl Connection {
         self.rows_within(query, ANSWER_MAX).await
     }
 
+    /// Like [`Self::rows`], for a query of `N` columns. A pooler may send rows of another width.
+    pub(super) async fn rows_of<const N: usize>(
+        &mut self,
+        query: &str,
+    ) -> Result<Vec<[String; N]>, Failure> {
+        let row = |row: Vec<String>| {
+            row.try_into()
+                .map_err(|_| Failure::Unexpected("a row with other columns than the query has"))
+        };
+        self.rows(query).await?.into_iter().map(row).collect()
+    }
+
     /// Like [`Self::rows`], with another time limit. After that, the connection is unusable.
     pub(super) async fn rows_within(
         &mut self,
@@ -503,6 +515,23 @@ mod tests {
         assert!(matches!(connection.text("SELEC").await, Err(Failure::Refused { .. })));
         drop(server.await.unwrap());
         assert!(matches!(connection.text("SELECT").await, Err(Failure::Io(_) | Failure::Closed)));
+    }
+
+    #[tokio::test]
+    async fn a_row_of_another_width_is_unexpected() {
+        for (row, is_of_two) in [
+            (&b"\0\x01\0\0\0\x01a"[..], false),
+            (b"\0\x02\0\0\0\x01a\0\0\0\x01b", true),
+            (b"\0\x03\0\0\0\x01a\0\0\0\x01b\0\0\0\x01c", false),
+        ] {
+            let sent = [&message(b'R', &[0; 4]), READY, &message(b'D', row), READY].concat();
+            let (opened, _far) = log_in(&sent).await;
+            match opened.unwrap().rows_of::<2>("SELECT").await {
+                Ok(rows) => assert!(is_of_two && rows == [["a", "b"]]),
+                Err(Failure::Unexpected(_)) => assert!(!is_of_two),
+                Err(failure) => panic!("{failure}"),
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,11 +55,11 @@ impl Catalogue {
                 literal(schema),
                 literal(name)
             );
-            for row in connection.rows(&query).await? {
-                let number = row[0].parse();
+            for [number, kind] in connection.rows_of(&query).await? {
+                let number = number.parse();
                 let number = number.map_err(|_| Failure::Unexpected("a relation's number"))?;
                 followed.tables.entry(number).or_default().push(table.clone());
-                if row[1] == "p" {
+                if kind == "p" {
                     followed.has_partitions = true;
                     followed.is_told &= told.lines().any(|one| one == table);
                 }

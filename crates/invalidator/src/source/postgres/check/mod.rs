@@ -36,7 +36,7 @@ pub(super) async fn check(
         "SELECT pubinsert::text, pubupdate::text, pubdelete::text, pubtruncate::text, \
          pubviaroot::text FROM pg_publication WHERE pubname = {publication}"
     );
-    let publishes = connection.rows(&query).await?;
+    let publishes = connection.rows_of::<5>(&query).await?;
     let publishes = publishes.first();
     if publishes.is_none() {
         findings.push(Finding::fatal(format!(
@@ -44,8 +44,8 @@ pub(super) async fn check(
             settings.publication
         )));
     }
-    let is_via_root = publishes.map(|publishes| publishes[4] == "true");
-    if publishes.is_some_and(|publishes| publishes[..4].iter().any(|one| one != "true")) {
+    let is_via_root = publishes.map(|[.., is_via_root]| is_via_root == "true");
+    if publishes.is_some_and(|[kinds @ .., _]| kinds.iter().any(|one| one != "true")) {
         findings.push(Finding::fatal(format!(
             "publication {} leaves out inserts, updates, deletes or truncates",
             settings.publication
@@ -119,8 +119,8 @@ async fn room(connection: &mut Connection, slot: &str) -> Result<Option<LogRoom>
          WHERE slot_name = {} AND name = 'max_slot_wal_keep_size' AND setting::bigint >= 0",
         literal(slot)
     );
-    let rows = connection.rows(&query).await?;
-    let Some([status, left, most]) = rows.first().map(Vec::as_slice) else { return Ok(None) };
+    let rows = connection.rows_of(&query).await?;
+    let Some([status, left, most]) = rows.first() else { return Ok(None) };
     let bytes = left.parse::<i64>().unwrap_or(0);
     let bytes = u64::try_from(bytes).unwrap_or(0);
     let is_short = !["reserved", "extended"].contains(&status.as_str())
@@ -168,19 +168,18 @@ impl Asking<'_> {
             literal(schema),
             literal(name)
         );
-        let class = self.connection.rows(&query).await?;
-        let Some(class) = class.first() else {
+        let class = self.connection.rows_of(&query).await?;
+        let Some([oid, identity, kind]) = class.first() else {
             return Ok(vec![Finding::fatal(format!("table {table} does not exist"))]);
         };
-        let (oid, identity) = (&class[0], class[1].as_str());
-        let is_partitioned = class[2] == "p";
+        let is_partitioned = kind == "p";
         let holders = match is_partitioned {
             true => self.leaves(oid).await?,
             false => vec![Holder {
                 oid: oid.clone(),
                 schema: schema.to_owned(),
                 name: name.to_owned(),
-                identity: identity.to_owned(),
+                identity: identity.clone(),
             }],
         };
         if self.is_via_root == Some(false) {
@@ -220,11 +219,9 @@ impl Asking<'_> {
              FROM pg_partition_tree({oid}) p JOIN pg_class c ON c.oid = p.relid \
              JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.isleaf AND p.level > 0"
         );
-        let leaf = |row: Vec<String>| {
-            let [oid, schema, name, identity] = row.try_into().ok()?;
-            Some(Holder { oid, schema, name, identity })
-        };
-        Ok(self.connection.rows(&query).await?.into_iter().filter_map(leaf).collect())
+        let leaf =
+            |[oid, schema, name, identity]: [String; 4]| Holder { oid, schema, name, identity };
+        Ok(self.connection.rows_of(&query).await?.into_iter().map(leaf).collect())
     }
 
     /// The parts of a table whose rows the log does not have as rows of that table.
@@ -238,9 +235,8 @@ impl Asking<'_> {
              JOIN pg_namespace n ON n.oid = c.relnamespace \
              WHERE c.relpersistence <> 't' OR c.oid = {oid}"
         );
-        let parts = self.connection.rows(&query).await?;
-        let finding = |row: Vec<String>| {
-            let [name, is_own, persistence, kind] = row.try_into().ok()?;
+        let parts = self.connection.rows_of(&query).await?;
+        let finding = |[name, is_own, persistence, kind]: [String; 4]| {
             let text = match (is_own.as_str(), persistence.as_str(), kind.as_str()) {
                 // A table of the rules is checked separately.
                 ("false", ..) if self.wanted.contains_key(name.as_str()) => return None,
@@ -273,16 +269,16 @@ impl Asking<'_> {
             literal(schema),
             literal(name)
         );
-        let published = self.connection.rows(&query).await?;
+        let published = self.connection.rows_of(&query).await?;
         Ok(match published.first() {
             None => {
                 vec![Finding::fatal(format!("table {table} is not in publication {publication}"))]
             }
-            Some(row) if !row[0].is_empty() => {
+            Some([filter, _]) if !filter.is_empty() => {
                 vec![Finding::fatal(format!("publication {publication} filters rows of {table}"))]
             }
-            Some(row) => {
-                let listed: Vec<&str> = row[1]
+            Some([_, listed]) => {
+                let listed: Vec<&str> = listed
                     .trim_matches(['{', '}'])
                     .split(',')
                     .map(|name| name.trim_matches('"'))
@@ -311,10 +307,9 @@ impl Asking<'_> {
              FROM made JOIN pg_type ON pg_type.oid = part WHERE typname IN ({OTHER_TEXTS})",
             made = parts::types_of(oid)
         );
-        let others = self.connection.rows(&query).await?;
-        let others = others.into_iter().filter(|row| columns.contains(&row[0].as_str()));
-        let finding = |row: Vec<String>| {
-            let (column, kind, other) = (&row[0], &row[1], &row[2]);
+        let others = self.connection.rows_of::<3>(&query).await?;
+        let others = others.into_iter().filter(|[column, ..]| columns.contains(&column.as_str()));
+        let finding = |[column, kind, other]: [String; 3]| {
             Finding::fatal(format!(
                 "table {table}: column '{column}' is a {kind} ({other}), whose text in the log is not what applications make of it"
             ))

@@ -47,8 +47,8 @@ pub(super) async fn of(
         "SELECT attnum::text, attname || ' ' || format_type(atttypid, atttypmod) FROM pg_attribute \
          WHERE attrelid = {class} AND attnum > 0 AND NOT attisdropped"
     );
-    for row in connection.rows(&columns).await? {
-        parts.insert(format!("column {} of table {table}", row[0]), row[1].clone());
+    for [number, column] in connection.rows_of(&columns).await? {
+        parts.insert(format!("column {number} of table {table}"), column);
     }
     // Renaming a label changes the text of every row that has it.
     let labels = format!(
@@ -56,20 +56,19 @@ pub(super) async fn of(
          FROM made JOIN pg_enum e ON enumtypid = part",
         types_of(&class)
     );
-    for row in connection.rows(&labels).await? {
-        let part = format!("value {} of type {} in table {table}", row[0], row[1]);
-        parts.insert(part, row[2].clone());
+    for [number, kind, label] in connection.rows_of(&labels).await? {
+        parts.insert(format!("value {number} of type {kind} in table {table}"), label);
     }
     let files = format!(
         "SELECT c.oid::text, p.level::text, c.relfilenode::text FROM pg_partition_tree({class}) p \
          JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf"
     );
-    for row in connection.rows(&files).await? {
-        let name = match row[1].as_str() {
+    for [number, level, file] in connection.rows_of(&files).await? {
+        let name = match level.as_str() {
             "0" => format!("the file of table {table}"),
-            _ => format!("partition {} of table {table}", row[0]),
+            _ => format!("partition {number} of table {table}"),
         };
-        parts.insert(name, if is_told { TOLD.to_owned() } else { row[2].clone() });
+        parts.insert(name, if is_told { TOLD.to_owned() } else { file });
     }
     Ok(parts)
 }
