@@ -60,7 +60,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("demo", &["bench", "client", "plan", "processes", "staleness", "usage"]),
-    ("discovery", &["certs", "routeconf"]),
+    ("discovery", &["certs", "files", "routeconf"]),
     ("doctor", &["options", "usage"]),
     ("e2e", &["client", "processes", "testkit"]),
     ("engine", &["narrow", "proto", "sampling", "store"]),

@@ -20,7 +20,7 @@ pub struct AccessFiles {
     pub chain_cert: Option<PathBuf>,
     /// The private key of that certificate, in PEM or DER.
     pub key: Option<PathBuf>,
-    /// A file whose first line is `user:password`, for etcd.
+    /// A file whose first line is `USER:PASSWORD`, for etcd.
     pub login: Option<PathBuf>,
 }
 
@@ -86,12 +86,10 @@ fn tls(roots: RootCertStore, own: Option<Own>) -> io::Result<Arc<ClientConfig>> 
 }
 
 fn login_in(path: &Path) -> io::Result<(String, String)> {
-    let wrong = |why: &str| io::Error::other(format!("{}: {why}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
-    let line = text.lines().next().unwrap_or_default();
-    let (user, password) =
-        line.split_once(':').ok_or_else(|| wrong("its first line is not user:password"))?;
-    Ok((user.to_owned(), password.to_owned()))
+    files::login(path).map_err(|error| {
+        let why = format!("{}: {error}", path.display());
+        io::Error::new(error.kind(), why)
+    })
 }
 
 impl Access {
@@ -111,5 +109,17 @@ impl Access {
     /// The same for HTTP.
     pub(crate) fn http(&self) -> TlsConfig {
         self.http.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_never_read_from_a_device() {
+        let login = Some(PathBuf::from("/dev/zero"));
+        let error = AccessFiles { login, ..AccessFiles::default() }.read().unwrap_err();
+        assert_eq!(error.to_string(), "/dev/zero: it is not a regular file");
     }
 }

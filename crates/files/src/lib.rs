@@ -59,6 +59,31 @@ pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not text"))
 }
 
+/// The largest file of a login, in bytes.
+const LOGIN_BYTES_MAX: u64 = 1 << 16;
+
+/// User and password of a regular file whose first line is `USER:PASSWORD`.
+///
+/// # Errors
+///
+/// Those of [`read_text`] and [`login_in`].
+pub fn login(path: &Path) -> io::Result<(String, String)> {
+    login_in(&read_text(path, LOGIN_BYTES_MAX)?)
+}
+
+/// User and password of a text whose first line is `USER:PASSWORD`.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::InvalidData`] if the line has no colon.
+pub fn login_in(text: &str) -> io::Result<(String, String)> {
+    let line = text.lines().next().unwrap_or_default();
+    let (user, password) = line.split_once(':').ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "its first line is not USER:PASSWORD")
+    })?;
+    Ok((user.to_owned(), password.to_owned()))
+}
+
 /// The line and column of a byte, both counted from 1; columns are characters.
 #[must_use]
 pub fn place(text: &str, byte: usize) -> (usize, usize) {
@@ -101,6 +126,21 @@ mod tests {
             let error = read(path, 10).unwrap_err();
             assert_eq!(error.to_string(), "it is not a regular file", "{}", path.display());
         }
+    }
+
+    #[test]
+    fn a_login_is_in_the_first_line_of_a_regular_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, pipe) = (folder.path().join("file"), folder.path().join("pipe"));
+        fs::write(&file, "app:a:b\nother:c\n").unwrap();
+        assert_eq!(login(&file).unwrap(), ("app".to_owned(), "a:b".to_owned()));
+        for wrong in ["", "app\n", "\napp:a\n"] {
+            fs::write(&file, wrong).unwrap();
+            let error = login(&file).unwrap_err().to_string();
+            assert_eq!(error, "its first line is not USER:PASSWORD");
+        }
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(login(&pipe).unwrap_err().to_string(), "it is not a regular file");
     }
 
     #[test]

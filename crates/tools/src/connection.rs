@@ -223,15 +223,10 @@ impl Connection {
     }
 }
 
-/// User and password in the first line of a file.
+/// User and password in the first line of a file, or of a pipe: `--login <(..)`.
 pub(crate) fn login_in(file: &PathBuf) -> Result<(String, String), Error> {
-    let wrong = |why: String| Error::Login { file: file.clone(), why };
-    let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-    let line = text.lines().next().unwrap_or_default();
-    let (user, password) = line
-        .split_once(':')
-        .ok_or_else(|| wrong("its first line is not USER:PASSWORD".to_owned()))?;
-    Ok((user.to_owned(), password.to_owned()))
+    let login = fs::read_to_string(file).and_then(|text| files::login_in(&text));
+    login.map_err(|error| Error::Login { file: file.clone(), why: error.to_string() })
 }
 
 fn tcp(address: &str, timeout: Duration) -> io::Result<TcpStream> {

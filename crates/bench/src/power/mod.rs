@@ -47,12 +47,8 @@ impl Access {
     /// User and password.
     fn login(&self) -> Result<Option<(String, String)>> {
         let Some(path) = &self.login else { return Ok(None) };
-        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let line = text.lines().next().unwrap_or_default();
-        let (user, password) = line
-            .split_once(':')
-            .with_context(|| format!("{}: USER:PASSWORD is wanted", path.display()))?;
-        Ok(Some((user.to_owned(), password.to_owned())))
+        let login = fs::read_to_string(path).and_then(|text| files::login_in(&text));
+        login.map(Some).with_context(|| path.display().to_string())
     }
 }
 
