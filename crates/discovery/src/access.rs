@@ -99,8 +99,7 @@ impl Access {
         stream: Timed,
         host: &str,
     ) -> io::Result<StreamOwned<ClientConnection, Timed>> {
-        let name = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(name).map_err(io::Error::other)?;
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connection =
             ClientConnection::new(Arc::clone(&self.tls), name).map_err(io::Error::other)?;
         Ok(StreamOwned::new(connection, stream))

@@ -16,7 +16,7 @@ pub(crate) fn servers_by_tls(
     access: &Access,
     deadline: Deadline,
 ) -> io::Result<Answer> {
-    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+    let (host, _) = hostport::split(endpoint);
     ask(access.encrypted(connect(endpoint, deadline)?, host)?)
 }
 

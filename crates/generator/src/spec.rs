@@ -13,6 +13,9 @@ use super::sizes::{KeySize, ValueSize};
 use crate::parse_error::ParseError;
 use crate::serde_text;
 
+/// memcached's port, for targets without one.
+const PORT: u16 = 11211;
+
 /// Everything that determines the requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
@@ -175,7 +178,7 @@ impl Default for Spec {
     /// Gets of 64-byte values, ten for each set, uniformly of 100,000 keys, from a server on this
     /// host, in a closed loop.
     fn default() -> Self {
-        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 11211));
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
         Self {
             targets: vec![Target::Tcp(local.to_string(), local)],
             protocol: Protocol::Text,
@@ -226,8 +229,7 @@ impl FromStr for Target {
                 Self::Udp(..) | Self::Unix(_) => Err(ParseError::form(text, "udp:HOST[:PORT]")),
             };
         }
-        let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let with_port = if has_port { text.to_owned() } else { format!("{text}:11211") };
+        let with_port = hostport::with_port(text, PORT);
         let mut found = with_port.to_socket_addrs().map_err(|error| ParseError::Lookup {
             text: text.to_owned(),
             error: error.to_string(),
@@ -316,6 +318,7 @@ mod tests {
     #[test]
     fn a_target_has_a_port_or_memcacheds() {
         assert_eq!("127.0.0.1".parse::<Target>().unwrap().to_string(), "127.0.0.1:11211");
+        assert_eq!("::1".parse::<Target>().unwrap().to_string(), "[::1]:11211");
         assert_eq!("[::1]:5".parse::<Target>().unwrap().to_string(), "[::1]:5");
         assert_eq!("/run/a".parse::<Target>().unwrap().to_string(), "unix:/run/a");
         let udp: Target = "udp:127.0.0.1".parse().unwrap();

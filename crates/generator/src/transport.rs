@@ -70,7 +70,7 @@ impl Transport {
                 .with_context(|| format!("{name}: no connection")),
             (Target::Tcp(name, address), Some(client)) => {
                 let shown = client.name.as_deref();
-                tls(shown.unwrap_or_else(|| host(name)), *address, &client.config)
+                tls(shown.unwrap_or_else(|| hostport::split(name).0), *address, &client.config)
                     .with_context(|| format!("{name}: no connection"))
             }
             (Target::Udp(name, address), _) => {
@@ -212,11 +212,6 @@ fn plain(address: SocketAddr, waits: bool) -> Result<OwnedFd> {
         Err(error) => return Err(error.into()),
     }
     Ok(socket)
-}
-
-/// The host of `HOST:PORT`, without the brackets of an address.
-fn host(name: &str) -> &str {
-    name.rsplit_once(':').map_or(name, |(host, _)| host).trim_matches(['[', ']'])
 }
 
 fn tls(name: &str, address: SocketAddr, config: &Arc<ClientConfig>) -> Result<Transport> {

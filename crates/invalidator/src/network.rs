@@ -60,9 +60,8 @@ impl Routers {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let host = host.trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        let (host, _) = hostport::split(address);
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         Ok(Box::new(tls.connect(name, stream).await?))
     }
 }

@@ -96,20 +96,10 @@ fn target(address: &str, group: &str) -> Target {
 
 /// The address with a port; addresses with a port and paths stay unchanged.
 fn with_port(address: &str, port: u16) -> String {
-    let has_port = match address.rsplit_once(':') {
-        // The last colon of an IPv6 address without brackets does not start a port.
-        Some((host, port)) => {
-            port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
-        }
-        None => false,
-    };
-    if has_port || address.starts_with("unix:") {
-        address.to_owned()
-    } else if address.contains(':') && !address.starts_with('[') {
-        format!("[{address}]:{port}")
-    } else {
-        format!("{address}:{port}")
+    if address.starts_with("unix:") {
+        return address.to_owned();
     }
+    hostport::with_port(address, port)
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ use rustls::{ClientConnection, StreamOwned};
 /// The longest line of a reply, in bytes: a key has 250, three times that if it is encoded.
 const LINE_BYTES_MAX: u64 = 8192;
 
+/// memcached's port, for addresses without one.
+const PORT: u16 = 11211;
+
 /// A failure of a connection or of a server's reply.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -107,7 +110,7 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects to `HOST:PORT` or `unix:PATH`, and logs in if the options require it.
+    /// Connects to `HOST`, `HOST:PORT` or `unix:PATH`, and logs in if the options require it.
     ///
     /// # Errors
     ///
@@ -230,14 +233,8 @@ pub(crate) fn login_in(file: &PathBuf) -> Result<(String, String), Error> {
 }
 
 fn tcp(address: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let with_port = if address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
-    {
-        address.to_owned()
-    } else {
-        format!("{address}:11211")
-    };
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for target in with_port.to_socket_addrs()? {
+    for target in hostport::with_port(address, PORT).to_socket_addrs()? {
         match TcpStream::connect_timeout(&target, timeout) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
@@ -260,9 +257,8 @@ fn encrypted(
         |why: String| Error::Io { address: address.to_owned(), error: io::Error::other(why) };
     let files = ClientOptions { ca_cert: options.tls_ca.clone(), ..ClientOptions::default() };
     let config = certs::client_config(&files)?;
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let name = ServerName::try_from(host).map_err(|error| failed(error.to_string()))?;
+    let (host, _) = hostport::split(address);
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
     let session = ClientConnection::new(config, name).map_err(|error| failed(error.to_string()))?;
     Ok(StreamOwned::new(session, stream))
 }
@@ -272,6 +268,21 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn an_ipv6_address_needs_no_brackets_and_no_port() {
+        let options = Options { timeout: Duration::from_millis(100), ..Options::default() };
+        let redis = |address| crate::Redis::open(address, &options).map(drop);
+        for opened in [
+            Connection::open("::1", &options).map(drop),
+            redis("redis://::1"),
+            redis("redis://[::1]/3"),
+        ] {
+            // Some host may have a server there; most refuse the connection.
+            let error = opened.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(!error.contains("lookup"), "{error}");
+        }
+    }
 
     #[test]
     fn a_silent_server_gives_no_answer() {

@@ -7,6 +7,9 @@ use crate::connection::{Connection, Error, Options, login_in};
 /// The start of an address of Redis.
 pub const SCHEME: &str = "redis://";
 
+/// The port of an address without one.
+const PORT: u16 = 6379;
+
 /// The longest value that Redis stores, in bytes.
 const TEXT_BYTES_MAX: usize = 512 << 20;
 
@@ -41,9 +44,7 @@ impl Redis {
     pub fn open(address: &str, options: &Options) -> Result<Self, Error> {
         let rest = address.strip_prefix(SCHEME).unwrap_or(address);
         let (place, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let is_with_port =
-            place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let place = if is_with_port { place.to_owned() } else { format!("{place}:6379") };
+        let place = hostport::with_port(place, PORT);
         let without_login = Options { login: None, ..options.clone() };
         let mut redis = Self(Connection::open(&place, &without_login)?);
         if let Some(file) = &options.login {

@@ -25,7 +25,7 @@ use crate::view;
 #[derive(Debug, Parser)]
 #[command(name = "holdall watch", bin_name = "holdall watch", version)]
 struct Arguments {
-    /// Servers and proxies: HOST:PORT
+    /// Servers and proxies: HOST or HOST:PORT
     #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:11211")]
     addresses: Vec<String>,
 
@@ -57,6 +57,9 @@ fn seconds(text: &str) -> Result<f64, WrongInterval> {
         _ => Err(WrongInterval),
     }
 }
+
+/// memcached's port, for addresses without one.
+const PORT: u16 = 11211;
 
 /// Lines read but not yet counted.
 const LINES_MAX: usize = 10_000;
@@ -157,7 +160,7 @@ fn read(address: &Arc<str>, sender: &SyncSender<Told>) -> io::Result<()> {
 
 fn connect(address: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::other("names no address");
-    for found in std::net::ToSocketAddrs::to_socket_addrs(address)? {
+    for found in std::net::ToSocketAddrs::to_socket_addrs(&hostport::with_port(address, PORT))? {
         match TcpStream::connect_timeout(&found, PATIENCE) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
@@ -224,4 +227,18 @@ fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
 fn eprint_error(line: &str) {
     // When stderr is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "holdall watch: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_needs_no_port() {
+        for address in ["::1", "[::1]", "127.0.0.1"] {
+            // Some host may have a server there; most refuse the connection.
+            let error = connect(address).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(!error.contains("lookup") && !error.contains("invalid"), "{error}");
+        }
+    }
 }

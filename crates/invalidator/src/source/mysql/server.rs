@@ -45,17 +45,17 @@ const PASSWORD_BYTES_MAX: usize = 213;
 
 impl Server {
     pub(super) async fn connect(settings: &Settings, name: &str) -> Result<Self, SourceError> {
-        let (host, port) = name.rsplit_once(':').unwrap_or((name, "3306"));
-        let port = port.parse().map_err(|_| {
+        let (host, port) = hostport::split(name);
+        let port = port.unwrap_or("3306").parse().map_err(|_| {
             SourceError::Wrong(format!("{name}: the port is no number from 1 to 65535"))
         })?;
         let options = OptsBuilder::default()
-            .ip_or_hostname(host.trim_matches(['[', ']']))
+            .ip_or_hostname(host)
             .tcp_port(port)
             .prefer_socket(false)
             .user(Some(&settings.user))
             .pass(Some(&settings.password));
-        let mode = SslMode::of(settings.sslmode, host.trim_matches(['[', ']']), SslMode::Disable);
+        let mode = SslMode::of(settings.sslmode, host, SslMode::Disable);
         let ssl = tls::options(mode, settings.sslrootcert.as_ref());
         let ssl = ssl.map_err(|error| SourceError::Wrong(format!("{name}: {error}")))?;
         let connecting = async {

@@ -83,9 +83,8 @@ impl Connection {
         is_replication: bool,
     ) -> Result<Self, Failure> {
         let opening = async {
-            let (host, port) = server.rsplit_once(':').unwrap_or((server, "5432"));
-            let host = host.trim_matches(['[', ']']);
-            let port = port.parse().map_err(io::Error::other)?;
+            let (host, port) = hostport::split(server);
+            let port = port.unwrap_or("5432").parse().map_err(io::Error::other)?;
             let tcp = TcpStream::connect((host, port)).await?;
             tcp.set_nodelay(true)?;
             let keepalive = TcpKeepalive::new()
