@@ -46,6 +46,7 @@ use bad_value::BadValue;
 pub use help::reference;
 pub use listen::Endpoint;
 pub use log_format::log_format;
+pub use number::{number_in, size_in};
 pub use parse::{Invocation, interface, parse};
 pub use proto::COMPATIBLE_VERSION;
 pub use refusal::{Cause, Refusal};

@@ -47,6 +47,19 @@ pub(crate) fn size(text: &str, unit: u64, range: RangeInclusive<u64>) -> Result<
     }
 }
 
+/// A number within `range` in a file of the server that has its own messages, by the rules of the
+/// command line; `None` if it is refused.
+#[must_use]
+pub fn number_in<T: TryFrom<u64>>(text: &str, range: RangeInclusive<u64>) -> Option<T> {
+    number(text, range).ok()
+}
+
+/// The same for a byte count with an optional suffix `k`, `m` or `g`.
+#[must_use]
+pub fn size_in(text: &str, range: RangeInclusive<u64>) -> Option<u64> {
+    size(text, 1, range).ok()
+}
+
 /// Suffixes of sizes, and the bytes that they stand for.
 const SUFFIXES: [(u8, u64); 3] = [(b'k', 1 << 10), (b'm', 1 << 20), (b'g', 1 << 30)];
 

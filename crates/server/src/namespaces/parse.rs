@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 
 use engine::{Limits, RATE_MAX, Rule, Subject};
+use options::{number_in, size_in};
 use thiserror::Error;
 
 /// The faulty line, counted from 1, and its fault.
@@ -98,17 +99,21 @@ fn rule(line: &str, has_users: bool) -> Result<Option<(&str, Rule)>, Mistake> {
 fn add_limit(limits: &mut Limits, word: &str, is_prefix: bool) -> Result<(), Mistake> {
     let unknown = || Mistake::UnknownLimit(word.to_owned());
     let (limit, value) = word.split_once('=').ok_or_else(unknown)?;
-    let seconds = || number(value, u32::MAX).ok_or_else(|| Mistake::Seconds(word.to_owned()));
+    let seconds = || {
+        number_in(value, 1..=u64::from(u32::MAX)).ok_or_else(|| Mistake::Seconds(word.to_owned()))
+    };
     match limit {
         "max-requests-per-second" => {
-            let rate = number(value, RATE_MAX).ok_or_else(|| Mistake::Requests(word.to_owned()))?;
+            let rate = number_in(value, 1..=u64::from(RATE_MAX))
+                .ok_or_else(|| Mistake::Requests(word.to_owned()))?;
             put(&mut limits.requests_per_second_max, rate, "max-requests-per-second")
         }
         "max-bytes" | "default-ttl" | "max-ttl" if !is_prefix => {
             Err(Mistake::LimitOfKeys(limit.to_owned()))
         }
         "max-bytes" => {
-            let bytes = bytes(value).ok_or_else(|| Mistake::Bytes(word.to_owned()))?;
+            let bytes =
+                size_in(value, 1..=u64::MAX).ok_or_else(|| Mistake::Bytes(word.to_owned()))?;
             put(&mut limits.bytes_max, bytes, "max-bytes")
         }
         "default-ttl" => put(&mut limits.default_ttl_secs, seconds()?, "default-ttl"),
@@ -122,23 +127,6 @@ fn put<T>(limit: &mut Option<T>, value: T, name: &'static str) -> Result<(), Mis
         None => Ok(()),
         Some(_) => Err(Mistake::LimitTwice(name)),
     }
-}
-
-/// A number from 1 to `most`, in digits only.
-fn number(text: &str, most: u32) -> Option<u32> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|number| is_plain && (1..=most).contains(number))
-}
-
-/// A positive number of bytes, with or without a unit.
-fn bytes(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.as_bytes().last()? {
-        b'k' | b'K' => (&text[..text.len() - 1], 10),
-        b'm' | b'M' => (&text[..text.len() - 1], 20),
-        b'g' | b'G' => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    Some(u64::from(number(digits, u32::MAX)?) << shift)
 }
 
 #[cfg(test)]
@@ -170,10 +158,11 @@ mod tests {
         assert_eq!(rules(text, true).unwrap(), want);
         assert_eq!(rules("", false).unwrap(), []);
         for (text, want) in
-            [("1", 1), ("3k", 3 << 10), ("2M", 2 << 20), ("4294967295g", 4_294_967_295)]
+            [("1", 1), ("3k", 3 << 10), ("2M", 2 << 20), ("8589934592", 8 << 30), ("9g", 9 << 30)]
         {
-            let shift = if text.ends_with('g') { 30 } else { 0 };
-            assert_eq!(bytes(text), Some(want << shift), "{text}");
+            let limits = Limits { bytes_max: Some(want), ..Limits::default() };
+            let read = rules(&format!("prefix * max-bytes={text}"), false).unwrap();
+            assert_eq!(read, [rule(Subject::Prefix(Box::default()), limits)], "{text}");
         }
     }
 
@@ -193,6 +182,7 @@ mod tests {
             ("prefix a max-ttl=1 max-ttl=2", "line 1: max-ttl stands twice"),
             ("prefix a max-bytes=0", "line 1: 'max-bytes=0': write a number of bytes"),
             ("prefix a max-bytes=m", "line 1: 'max-bytes=m': write a number of bytes"),
+            ("prefix a max-bytes=17179869184g", "line 1: 'max-bytes=17179869184g': write"),
             ("prefix a max-bytes=1t", "line 1: 'max-bytes=1t': write a number of bytes"),
             ("prefix a max-bytes=\u{fc}", "line 1: 'max-bytes=\u{fc}': write"),
             ("prefix a max-ttl=0", "line 1: 'max-ttl=0': write a number of seconds from 1 to 4"),
