@@ -203,7 +203,7 @@ fn samples(member: &Member, details: &Reading) -> Value {
         "address": member.target.address,
         "group": member.target.group,
         "limit_bytes": details.number("limit_maxbytes"),
-        "gets_per_second": rate(member, "cmd_get"),
+        "gets_per_second": member.rate("cmd_get"),
         "sampled_reads": details.number("mrc:sampled_reads"),
         "curve": curve.iter().map(point).collect::<Vec<_>>(),
         "hour_bytes": details.number("workingset:hour:mean_bytes"),
@@ -214,14 +214,6 @@ fn samples(member: &Member, details: &Reading) -> Value {
         "weighs_size": text("eviction:weighs_size"),
         "prefixes": prefixes,
     })
-}
-
-/// The growth of a count, per second.
-fn rate(member: &Member, name: &str) -> Option<f64> {
-    let (now, before) = (member.now.as_ref()?, member.before.as_ref()?);
-    let grown = now.number(name)? - before.number(name)?;
-    let seconds = now.at.duration_since(before.at).as_secs_f64();
-    (grown >= 0.0 && seconds > 0.0).then(|| grown / seconds)
 }
 
 #[cfg(test)]

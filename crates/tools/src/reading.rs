@@ -103,6 +103,14 @@ impl Reading {
         self.stats.get(name)?.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
+    /// The growth of a count since an earlier answer, per second; none after a reset.
+    #[must_use]
+    pub fn rate_since(&self, before: &Self, name: &str) -> Option<f64> {
+        let grown = self.number(name)? - before.number(name)?;
+        let seconds = self.at.duration_since(before.at).as_secs_f64();
+        (grown >= 0.0 && seconds > 0.0).then(|| grown / seconds)
+    }
+
     /// The numbers of one name for each cluster: `cluster:NAME:what`.
     pub fn of_clusters<'r>(&'r self, what: &'r str) -> impl Iterator<Item = f64> + 'r {
         let clusters = self.stats.range("cluster:".to_owned()..="cluster;".to_owned());
@@ -195,6 +203,27 @@ mod tests {
         assert_eq!(of("cmd_get"), Role::Server);
         assert_eq!(of("num_servers"), Role::Proxy);
         assert_eq!(of("delivered_position"), Role::Invalidator);
+    }
+
+    #[test]
+    fn a_count_that_was_reset_has_no_rate() {
+        let start = Instant::now();
+        let of = |secs, count: &str| Reading {
+            role: Role::Server,
+            at: start + Duration::from_secs(secs),
+            round_trip: Duration::ZERO,
+            stats: BTreeMap::from([("cmd_get".to_owned(), count.to_owned())]),
+        };
+        let before = of(0, "10");
+        for (now, rate) in [
+            (of(2, "20"), Some(5.0)),
+            (of(2, "10"), Some(0.0)),
+            (of(2, "9"), None),
+            (of(0, "20"), None),
+        ] {
+            assert_eq!(now.rate_since(&before, "cmd_get"), rate);
+            assert_eq!(now.rate_since(&before, "cmd_set"), None);
+        }
     }
 
     #[test]

@@ -38,6 +38,12 @@ impl Member {
         Self { target, now, before, details, details_before, error: None }
     }
 
+    /// The growth of a count between the last two answers, per second; none after a reset.
+    #[must_use]
+    pub fn rate(&self, name: &str) -> Option<f64> {
+        self.now.as_ref()?.rate_since(self.before.as_ref()?, name)
+    }
+
     /// Takes in an answer; one that comes less than `apart` after the last has the same predecessor
     /// as that one.
     fn answered(&mut self, reading: Reading, is_full: bool, apart: Duration) {

@@ -263,7 +263,7 @@ struct Readings<'m> {
 impl Readings<'_> {
     /// The growth of a count, per second; none after a reset.
     fn rate(&self, name: &str) -> Option<f64> {
-        self.grown(|reading| reading.number(name)).map(|grown| grown / self.seconds())
+        self.now.rate_since(self.before?, name)
     }
 
     fn rate_of_clusters(&self, name: &str) -> Option<f64> {

@@ -96,7 +96,7 @@ fn details(member: &Member, filter: &str) -> Vec<Line<'static>> {
             continue;
         }
         let mut text = format!("{name:<36} {value}");
-        if let Some(rate) = rate(member, name) {
+        if let Some(rate) = growth(member, name) {
             text.push_str(&format!("   {}/s", number::shown(Unit::Count, rate)));
         }
         lines.push(Line::from(text));
@@ -104,13 +104,10 @@ fn details(member: &Member, filter: &str) -> Vec<Line<'static>> {
     lines
 }
 
-/// The growth of a statistic between the last two answers.
-fn rate(member: &Member, name: &str) -> Option<f64> {
-    let (now, before) = (member.now.as_ref()?, member.before.as_ref()?);
-    let grown = now.number(name)? - before.number(name)?;
-    let seconds = now.at.duration_since(before.at).as_secs_f64();
+/// The growth of a statistic, per second, if it grew and is no clock.
+fn growth(member: &Member, name: &str) -> Option<f64> {
     let is_clock = matches!(name, "time" | "uptime" | "config_age");
-    (grown > 0.0 && seconds > 0.0 && !is_clock).then(|| grown / seconds)
+    member.rate(name).filter(|rate| *rate > 0.0 && !is_clock)
 }
 
 fn hot(members: &[Member], filter: &str) -> Vec<Line<'static>> {
