@@ -29,6 +29,7 @@ mod yaml;
 pub use fanout::{DEPTH_MAX, REQUESTS_MAX};
 pub use load::{Language, Loaded, Rejected, load, load_file, yaml_values};
 pub use params::{ParamValue, Params};
+pub use parse::ROUTE_TYPES;
 pub use source::{
     At, Diagnostic, FILE_BYTES_MAX, FileSources, Files, MemorySources, Severity, Sources,
 };

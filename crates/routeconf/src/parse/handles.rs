@@ -11,7 +11,7 @@ use crate::json::{Node, Value};
 use crate::source::{At, Fallible, fail};
 
 /// All valid values of `type`.
-pub(super) const KINDS: &[&str] = &[
+pub const ROUTE_TYPES: &[&str] = &[
     "AllAsyncRoute",
     "AllFastestRoute",
     "AllInitialRoute",
@@ -154,7 +154,7 @@ impl Builder<'_> {
             "PoolRoute" => self.pool_route(given)?,
             "RandomRoute" => Route::Random(self.children(given)?),
             _ => {
-                if !KINDS.contains(&kind) {
+                if !ROUTE_TYPES.contains(&kind) {
                     return Err(Box::new(self.unknown(kind, given.at)));
                 }
                 return self.long(kind, given.long(kind)?);

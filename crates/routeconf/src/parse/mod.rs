@@ -25,6 +25,7 @@ use crate::json::{Node, Value};
 use crate::source::{At, Diagnostic, Fallible, Files, Severity, Sources, fail};
 use fields::Fields;
 
+pub use handles::ROUTE_TYPES;
 pub(crate) use pools::check_pool_name;
 pub(crate) use server::port_of;
 
@@ -372,7 +373,7 @@ impl<'s> Builder<'s> {
         } else {
             error
         };
-        error.meant(kind, handles::KINDS.iter().copied().chain(names))
+        error.meant(kind, ROUTE_TYPES.iter().copied().chain(names))
     }
 }
 
