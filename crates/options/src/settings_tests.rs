@@ -2,22 +2,23 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
 
 use super::file::check;
 use super::settings::{Given, Kind, Origin, settings};
 use super::*;
 use files::place;
+use tempfile::TempDir;
 
 /// A folder with files, removed at the end.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(test: &str, files: &[(&str, &str)]) -> Self {
-        let path = env::temp_dir().join(format!("holdall-settings-{}-{test}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        files.iter().for_each(|(name, text)| fs::write(path.join(name), text).unwrap());
-        Self(path)
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        Self(folder)
     }
 
     fn parse(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Run, Refusal> {
@@ -25,7 +26,7 @@ impl Folder {
         let environment = Environment {
             cpus: 8,
             variables: variables.iter().map(owned).collect(),
-            folder: self.0.clone(),
+            folder: self.0.path().to_owned(),
             ..Environment::default()
         };
         match parse(Style::Holdall, arguments.iter().map(OsString::from), &environment)? {
@@ -37,13 +38,6 @@ impl Folder {
 
 type Run = (Options, Vec<String>, Vec<Given>);
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Leftovers are in the folder for temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn origin<'a>(given: &'a [Given], key: &str) -> &'a Origin {
     &given.iter().find(|given| given.key == key).unwrap().origin
 }
@@ -51,7 +45,7 @@ fn origin<'a>(given: &'a [Given], key: &str) -> &'a Origin {
 #[test]
 fn flags_count_before_the_environment_and_that_before_the_file() {
     let file = "memory_limit = \"1g\"\nconn_limit = 10\nthreads = 3\nlisten = [\"10.0.0.1\"]\n";
-    let folder = Folder::new("precedence", &[("server.toml", file)]);
+    let folder = Folder::new(&[("server.toml", file)]);
     let variables = [("CONN_LIMIT", "20"), ("THREADS", "4"), ("LISTEN", "10.0.0.2,10.0.0.3:9")];
     let (options, warnings, given) =
         folder.parse(&["--config", "server.toml", "-t", "5"], &variables).unwrap();
@@ -71,7 +65,7 @@ fn flags_count_before_the_environment_and_that_before_the_file() {
 #[test]
 fn false_above_takes_back_what_is_true_below() {
     let file = "disable_cas = true\nmaxconns_fast = false\nsampling = false\n";
-    let folder = Folder::new("false", &[("server.toml", file), ("memcached.conf", "-C\n-v\n")]);
+    let folder = Folder::new(&[("server.toml", file), ("memcached.conf", "-C\n-v\n")]);
     let (options, ..) = folder.parse(&["--config", "server.toml"], &[]).unwrap();
     assert!(!options.cas && !options.maxconns_fast && !options.sampling);
     for file in ["server.toml", "memcached.conf"] {
@@ -85,14 +79,14 @@ fn false_above_takes_back_what_is_true_below() {
 
 #[test]
 fn a_variable_may_name_the_file() {
-    let folder = Folder::new("variable", &[("server.toml", "port = 11300\n")]);
+    let folder = Folder::new(&[("server.toml", "port = 11300\n")]);
     let (options, ..) = folder.parse(&[], &[("CONFIG", "server.toml")]).unwrap();
     assert_eq!(options.tcp[0].port, 11300);
 }
 
 #[test]
 fn lists_of_memcacheds_format_are_joined() {
-    let folder = Folder::new("joined", &[("memcached.conf", "-l 10.0.0.1\n-l 10.0.0.2\n-m 1g\n")]);
+    let folder = Folder::new(&[("memcached.conf", "-l 10.0.0.1\n-l 10.0.0.2\n-m 1g\n")]);
     let arguments = ["--config", "memcached.conf", "-l", "10.0.0.3"];
     let (options, _, given) = folder.parse(&arguments, &[]).unwrap();
     let hosts: Vec<_> = options.tcp.iter().filter_map(|at| at.host.as_deref()).collect();
@@ -105,7 +99,7 @@ fn lists_of_memcacheds_format_are_joined() {
 
 #[test]
 fn variables_of_others_are_left_alone() {
-    let folder = Folder::new("others", &[("server.toml", "")]);
+    let folder = Folder::new(&[("server.toml", "")]);
     let variables = [
         ("BIN", "/usr/bin/holdall"),
         ("PORT", "tcp://10.96.0.7:11211"),
@@ -133,7 +127,7 @@ fn variables_of_others_are_left_alone() {
 #[test]
 fn the_first_fault_of_a_file_refuses_the_start() {
     let file = "port = 11300\n\nmemry_limit = 5\n";
-    let folder = Folder::new("first", &[("server.toml", file), ("x.conf", "")]);
+    let folder = Folder::new(&[("server.toml", file), ("x.conf", "")]);
     let refusal = folder.parse(&["--config", "server.toml"], &[]).unwrap_err();
     let want = "server.toml:3:1: there is no setting 'memry_limit'; did you mean memory_limit?";
     assert_eq!((refusal.status, refusal.to_string().as_str()), (EXIT_USAGE, want));
@@ -151,7 +145,7 @@ fn a_refusal_says_whether_a_flag_or_a_setting_is_wrong() {
         ("large.toml", "port = 1\nmax_item_size = \"40m\"\n"),
         ("small.toml", "memory_limit = 2\n"),
     ];
-    let folder = Folder::new("causes", &files);
+    let folder = Folder::new(&files);
     let refusal =
         |arguments: &[&str], variables: &[_]| folder.parse(arguments, variables).unwrap_err();
     for arguments in [

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -33,14 +33,14 @@ fn pool_of(endpoint: &FakeElastiCache) -> String {
 
 #[test]
 fn a_source_that_stays_away_is_reported_once_and_counted() {
-    let folder = folder("away");
+    let folder = tempfile::tempdir().unwrap();
     let server = Server::memcached(&[]);
     let endpoint = FakeElastiCache::new(cluster(&[server.addr()]));
     let config = pool_of(&endpoint);
     let lines = Arc::new(Mutex::new(Vec::new()));
     let start = || {
         let told = Arc::clone(&lines);
-        let dir = folder.display().to_string();
+        let dir = folder.path().display().to_string();
         let words =
             ["--config-str", &config, "--discovery-period-ms", "20", "--discovery-dir", &dir];
         common::told_proxy(&words, move |line| told.lock().unwrap().push(line.to_owned())).unwrap()
@@ -63,13 +63,12 @@ fn a_source_that_stays_away_is_reported_once_and_counted() {
     endpoint.set_answer(cluster(&[server.addr()]));
     eventually("both report that it is back", || count("it names its servers again") == 2);
     assert_eq!(count("named last stay"), 2);
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// An answer that arrives byte by byte, endlessly.
 #[test]
 fn a_source_that_drips_keeps_no_file_from_being_read() {
-    let folder = folder("drips");
+    let folder = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let source = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -87,7 +86,7 @@ fn a_source_that_drips_keeps_no_file_from_being_read() {
             });
         }
     });
-    let file = folder.join("routes.json");
+    let file = folder.path().join("routes.json");
     let write = |route: &str| {
         let pools = format!(r#"{{"A": "elasticache:{source}"}}"#);
         fs::write(&file, format!(r#"{{"pools": {pools}, "route": "{route}"}}"#)).unwrap();
@@ -99,7 +98,6 @@ fn a_source_that_drips_keeps_no_file_from_being_read() {
     eventually("the source is late", || failures() > 0);
     write("NullRoute");
     eventually("the file is read", || ask(address, "get a\r\n") == "END\r\n");
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// The servers known to the proxy, by the lines of `stats servers`.
@@ -111,8 +109,7 @@ fn servers(address: SocketAddr) -> Vec<String> {
 
 #[test]
 fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
-    let folder = std::env::temp_dir().join(format!("router-discovery-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
     let endpoint = FakeElastiCache::new(cluster(&[one]));
@@ -120,7 +117,7 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
         r#"{{"pools": {{"A": "elasticache:{}"}}, "route": "PoolRoute|A"}}"#,
         endpoint.address()
     );
-    let address = proxy(&config, &folder, &[]).unwrap();
+    let address = proxy(&config, folder.path(), &[]).unwrap();
     assert_eq!(ask(address, "set k 0 0 1\r\nv\r\n"), "STORED\r\n");
     assert_eq!(servers(address), [one.to_string()]);
     endpoint.set_answer(cluster(&[two, one]));
@@ -142,18 +139,17 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
     eventually("the first leaves", || servers(address) == [two.to_string()]);
     // A start without any answer: the last known servers.
     endpoint.set_answer("ERROR\r\n".to_owned());
-    let again = proxy(&config, &folder, &[]).unwrap();
+    let again = proxy(&config, folder.path(), &[]).unwrap();
     assert_eq!(ask(again, "get absent\r\n"), "END\r\n");
     assert_eq!(servers(again), [two.to_string()]);
     let unknown = config.replace("elasticache:", "elasticache:localhost.invalid:1,");
-    assert!(proxy(&unknown, &folder, &[]).unwrap_err().contains("elasticache:"));
-    fs::remove_dir_all(&folder).unwrap();
+    assert!(proxy(&unknown, folder.path(), &[]).unwrap_err().contains("elasticache:"));
 }
 
 /// The same two servers, in changing pools and places.
 #[test]
 fn a_server_that_changes_its_pool_or_place_is_taken() {
-    let folder = folder("places");
+    let folder = tempfile::tempdir().unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
     let a = FakeElastiCache::new(named_cluster(&[("a", one), ("b", two)]));
@@ -165,7 +161,7 @@ fn a_server_that_changes_its_pool_or_place_is_taken() {
         a.address(),
         b.address()
     );
-    let address = proxy(&config, &folder, &["--serve-cluster", "B"]).unwrap();
+    let address = proxy(&config, folder.path(), &["--serve-cluster", "B"]).unwrap();
     let places = |prefix: &str| {
         let asked = (0..20).map(|number| {
             let key = format!("{prefix}{number}");
@@ -191,16 +187,15 @@ fn a_server_that_changes_its_pool_or_place_is_taken() {
     a.wait_for_questions();
     b.wait_for_questions();
     assert_eq!(told(), before);
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
 fn a_name_is_all_of_its_addresses() {
-    let folder = std::env::temp_dir();
+    let folder = tempfile::tempdir().unwrap();
     let server = Server::memcached(&[]);
     let port = server.addr().port();
     let config = format!(r#"{{"pools": {{"A": "dns:localhost:{port}"}}, "route": "PoolRoute|A"}}"#);
-    let address = proxy(&config, &folder, &[]).unwrap();
+    let address = proxy(&config, folder.path(), &[]).unwrap();
     assert!(servers(address).contains(&format!("127.0.0.1:{port}")), "{:?}", servers(address));
 }
 
@@ -214,22 +209,15 @@ impl Drop for Program {
     }
 }
 
-fn folder(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("router-discovery-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&path);
-    fs::create_dir_all(&path).unwrap();
-    path
-}
-
 /// A real etcd: `etcdctl` adds, removes and overwrites members. When etcd is gone, they stay.
 #[test]
 fn members_are_the_keys_below_a_prefix_of_etcd() {
-    let folder = folder("etcd");
+    let folder = tempfile::tempdir().unwrap();
     let (client, peer) = (free_port(), free_port());
     let (client_url, peer_url) =
         (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
     let mut command = Command::new("etcd");
-    command.arg("--data-dir").arg(folder.join("etcd"));
+    command.arg("--data-dir").arg(folder.path().join("etcd"));
     command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
     command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
     command.args(["--initial-cluster", &format!("default={peer_url}")]);
@@ -247,7 +235,7 @@ fn members_are_the_keys_below_a_prefix_of_etcd() {
     let config = format!(
         r#"{{"pools": {{"A": "etcd:127.0.0.1:1,127.0.0.1:{client}/cache/"}}, "route": "PoolRoute|A"}}"#
     );
-    let address = proxy(&config, &folder, &[]).unwrap();
+    let address = proxy(&config, folder.path(), &[]).unwrap();
     assert_eq!(servers(address), std::slice::from_ref(&one));
     assert_eq!(ask(address, "set k 0 0 1\r\nv\r\n"), "STORED\r\n");
     assert!(control(&["put", &format!("cache/{two}"), ""]));
@@ -259,9 +247,8 @@ fn members_are_the_keys_below_a_prefix_of_etcd() {
     drop(etcd);
     assert_eq!(ask(address, "get absent\r\n"), "END\r\n");
     assert_eq!(servers(address), std::slice::from_ref(&two));
-    let again = proxy(&config, &folder, &[]).unwrap();
+    let again = proxy(&config, folder.path(), &[]).unwrap();
     assert_eq!(servers(again), [two]);
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Makes a self-signed certificate for 127.0.0.1, and its key; returns their names.
@@ -282,13 +269,13 @@ fn certify(folder: &Path) -> (String, String) {
 /// learns nothing.
 #[test]
 fn an_etcd_with_tls_and_a_login_is_asked() {
-    let folder = folder("etcd-tls");
-    let (cert, key) = certify(&folder);
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = certify(folder.path());
     let (client, peer) = (free_port(), free_port());
     let (client_url, peer_url) =
         (format!("https://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
     let mut command = Command::new("etcd");
-    command.arg("--data-dir").arg(folder.join("etcd"));
+    command.arg("--data-dir").arg(folder.path().join("etcd"));
     command.args(["--cert-file", &cert, "--key-file", &key]);
     command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
     command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
@@ -306,51 +293,49 @@ fn an_etcd_with_tls_and_a_login_is_asked() {
     let config = format!(
         r#"{{"pools": {{"A": "etcd+tls:127.0.0.1:{client}/cache/"}}, "route": "PoolRoute|A"}}"#
     );
-    let login = folder.join("login").display().to_string();
+    let login = folder.path().join("login").display().to_string();
     fs::write(&login, "root:good\n").unwrap();
     let trusting = ["--discovery-pem-ca-path", &cert, "--discovery-auth-file", &login];
     for (flags, why) in
         [(&trusting[..2], "400"), (&trusting[2..], "ertificate"), (&[], "ertificate")]
     {
-        let refused = proxy(&config, &folder, flags).unwrap_err();
+        let refused = proxy(&config, folder.path(), flags).unwrap_err();
         assert!(refused.contains(why), "{flags:?}: {refused}");
     }
-    let address = proxy(&config, &folder, &trusting).unwrap();
+    let address = proxy(&config, folder.path(), &trusting).unwrap();
     assert_eq!(servers(address), [server.addr().to_string()]);
     assert_eq!(ask(address, "set k 0 0 1\r\nv\r\n"), "STORED\r\n");
     fs::write(&login, "root:bad\n").unwrap();
-    let elsewhere = folder.join("elsewhere");
+    let elsewhere = folder.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     let refused = proxy(&config, &elsewhere, &trusting).unwrap_err();
     assert!(refused.contains("400") || refused.contains("401"), "{refused}");
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Encryption in transit: a proxy that serves a cluster's configuration by TLS is the endpoint.
 #[test]
 fn an_endpoint_of_elasticache_with_tls_is_asked() {
-    let folder = folder("elasticache-tls");
-    let (cert, key) = certify(&folder);
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = certify(folder.path());
     let server = Server::memcached(&[]).addr().to_string();
     let config =
         format!(r#"{{"pools": {{"A": {{"servers": ["{server}"]}}}}, "route": "PoolRoute|A"}}"#);
     let port = free_port().to_string();
     let by_tls = ["--ssl-port", &port, "--pem-cert-path", &cert, "--pem-key-path", &key];
-    proxy(&config, &folder, &[&by_tls[..], &["--serve-cluster", "A"]].concat()).unwrap();
+    proxy(&config, folder.path(), &[&by_tls[..], &["--serve-cluster", "A"]].concat()).unwrap();
     let config = format!(
         r#"{{"pools": {{"A": "elasticache+tls:localhost:{port}"}}, "route": "PoolRoute|A"}}"#
     );
-    let refused = proxy(&config, &folder, &[]).unwrap_err();
+    let refused = proxy(&config, folder.path(), &[]).unwrap_err();
     assert!(refused.contains("ertificate"), "{refused}");
-    let address = proxy(&config, &folder, &["--discovery-pem-ca-path", &cert]).unwrap();
+    let address = proxy(&config, folder.path(), &["--discovery-pem-ca-path", &cert]).unwrap();
     assert_eq!(servers(address), [server]);
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// A real resolver, dnsmasq: SRV records and the addresses of their hosts.
 #[test]
 fn members_are_what_srv_records_list() {
-    let folder = folder("srv");
+    let folder = tempfile::tempdir().unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(|server| server.addr().port());
     let port = free_port();
@@ -382,7 +367,7 @@ fn members_are_what_srv_records_list() {
     let config = format!(
         r#"{{"pools": {{"A": "srv:_memcached._tcp.test@127.0.0.1:{port}"}}, "route": "PoolRoute|A"}}"#
     );
-    let address = proxy(&config, &folder, &[]).unwrap();
+    let address = proxy(&config, folder.path(), &[]).unwrap();
     assert_eq!(servers(address), [format!("127.0.0.1:{one}")]);
     drop(resolver);
     let resolver = start(&[(one, 1), (two, 1)]);
@@ -393,46 +378,43 @@ fn members_are_what_srv_records_list() {
     let _empty = start(&[]);
     assert_eq!(ask(address, "get absent\r\n"), "END\r\n");
     assert_eq!(known(), both);
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// One proxy reports its servers to another, as Amazon does; without the option it does not.
 #[test]
 fn a_proxy_can_be_the_source_of_another() {
-    let folder = folder("serve");
+    let folder = tempfile::tempdir().unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(|server| server.addr().to_string());
     let port = all[1].addr().port();
     let config = format!(
         r#"{{"pools": {{"A": {{"servers": ["{one}", "localhost:{port}"]}}}}, "route": "PoolRoute|A"}}"#
     );
-    let first = proxy(&config, &folder, &["--serve-cluster", "A"]).unwrap();
+    let first = proxy(&config, folder.path(), &["--serve-cluster", "A"]).unwrap();
     let told = ask(first, "config get cluster\r\n");
     let list = format!("127.0.0.1|127.0.0.1|{} localhost|127.0.0.1|{port}", all[0].addr().port());
     assert!(told.starts_with("CONFIG cluster 0 ") && told.contains(&list), "{told}");
     assert!(told.ends_with("\n\r\nEND\r\n"), "{told}");
     let config = format!(r#"{{"pools": {{"A": "elasticache:{first}"}}, "route": "PoolRoute|A"}}"#);
-    let second = proxy(&config, &folder, &[]).unwrap();
+    let second = proxy(&config, folder.path(), &[]).unwrap();
     let known: BTreeSet<_> = servers(second).into_iter().collect();
     assert_eq!(known, BTreeSet::from([one, two]));
     assert_eq!(ask(second, "config get cluster\r\n"), "ERROR\r\n");
-    let wrong = proxy(&config, &folder, &["--serve-cluster", "B"]).unwrap_err();
+    let wrong = proxy(&config, folder.path(), &["--serve-cluster", "B"]).unwrap_err();
     assert!(wrong.contains("no pool 'B'"), "{wrong}");
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Clients place keys by the names, so the proxy does not replace them by addresses.
 #[test]
 fn a_proxy_serves_the_names_that_its_source_gave() {
-    let folder = folder("serve-names");
+    let folder = tempfile::tempdir().unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
     let endpoint =
         FakeElastiCache::new(named_cluster(&[("node-0.cache", one), ("node-1.cache", two)]));
-    let address = proxy(&pool_of(&endpoint), &folder, &["--serve-cluster", "A"]).unwrap();
+    let address = proxy(&pool_of(&endpoint), folder.path(), &["--serve-cluster", "A"]).unwrap();
     let told = ask(address, "config get cluster\r\n");
     let (one, two) = (one.port(), two.port());
     let list = format!("node-0.cache|127.0.0.1|{one} node-1.cache|127.0.0.1|{two}");
     assert!(told.contains(&list), "{told}");
-    fs::remove_dir_all(&folder).unwrap();
 }

@@ -4,17 +4,10 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use common::{ask, proxy, stat};
 use testkit::eventually;
-
-/// A separate folder for a test.
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("router-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
 
 /// Replaces a file atomically: a partly written one would be seen empty for a moment.
 fn write(path: &Path, text: &str) {
@@ -32,8 +25,8 @@ const POOL: &str = r#"{"servers": ["127.0.0.1:1"]}"#;
 
 #[test]
 fn a_new_import_that_was_broken_or_missing_is_taken_when_it_is_mended() {
-    let folder = folder("imports");
-    let path = |name: &str| folder.join(name);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
     write(&path("first.json"), POOL);
     write(&path("main.json"), &config("first", "first.json"));
     let main = path("main.json").display().to_string();
@@ -56,14 +49,13 @@ fn a_new_import_that_was_broken_or_missing_is_taken_when_it_is_mended() {
     eventually("it is refused", || stat(address, "config_failures") == failures + 1);
     write(&path("main.json"), &config("first", "first.json"));
     eventually("the old one is back", || answers("first"));
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 /// The saved configuration, whose files are others, is in use until then.
 #[test]
 fn an_import_that_was_broken_at_the_start_is_taken_when_it_is_mended() {
-    let folder = folder("imports-start");
-    let path = |name: &str| folder.join(name);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
     let (main, root) = (path("main.json").display().to_string(), path("dumps"));
     let arguments = ["-f", &*main, "--config-dump-root", root.to_str().unwrap()];
     write(&path("main.json"), r#"{"route": "ErrorRoute|kept"}"#);
@@ -76,5 +68,5 @@ fn an_import_that_was_broken_at_the_start_is_taken_when_it_is_mended() {
     write(&path("pool.json"), POOL);
     eventually("it is mended", || ask(address, "get k\r\n") == "SERVER_ERROR mended\r\n");
     // The first proxy still runs, and may be saving the same configuration now.
-    eventually("the folder is gone", || fs::remove_dir_all(&folder).is_ok());
+    eventually("the folder is gone", || fs::remove_dir_all(folder.path()).is_ok());
 }

@@ -4,35 +4,19 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use common::{ask, proxy, stat};
+use tempfile::TempDir;
 use testkit::eventually;
 
 const NULL: &str = r#"{"route": "NullRoute"}"#;
 const ERROR: &str = r#"{"route": "ErrorRoute"}"#;
 
-/// A separate folder for this test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("router-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// The path of a file in this folder.
+fn file(folder: &TempDir, name: &str) -> String {
+    folder.path().join(name).display().to_string()
 }
 
 /// Replaces a file atomically.
@@ -50,8 +34,8 @@ fn put_fifo(path: &str) {
 
 #[test]
 fn a_configuration_that_is_no_file_is_refused_and_the_next_one_taken() {
-    let folder = Folder::new("fifo");
-    let file = folder.file("c.json");
+    let folder = tempfile::tempdir().unwrap();
+    let file = file(&folder, "c.json");
     put(&file, NULL);
     let address = proxy(&["-f", &file]).unwrap();
     assert_eq!(ask(address, "get a\r\n"), "END\r\n");
@@ -63,8 +47,9 @@ fn a_configuration_that_is_no_file_is_refused_and_the_next_one_taken() {
 
 #[test]
 fn a_start_from_what_is_no_file_is_refused() {
-    let folder = Folder::new("fifo-start");
-    let (file, kept, fifo) = (folder.file("c.json"), folder.file("kept"), folder.file("fifo"));
+    let folder = tempfile::tempdir().unwrap();
+    let (file, kept, fifo) =
+        (file(&folder, "c.json"), file(&folder, "kept"), file(&folder, "fifo"));
     put_fifo(&fifo);
     for flag in ["-f", "--runtime-vars-file", "--server-auth-file"] {
         let words = ["--config-str", NULL, flag, &fifo];

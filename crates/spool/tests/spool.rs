@@ -13,22 +13,20 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use spool::{AppendError, Damage, Fsync, Settings, Spool, asynclog, cli};
+use tempfile::TempDir;
 
 /// A separate folder for this test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("spool-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn open(&self, settings: Settings) -> Spool {
         // A program that another test starts holds this one's lock between its fork and its exec.
         for _ in 0..1000 {
-            match Spool::open(&self.0, settings) {
+            match Spool::open(self.0.path(), settings) {
                 Err(error) if error.kind() == ErrorKind::ResourceBusy => {
                     thread::sleep(Duration::from_millis(1));
                 }
@@ -40,16 +38,10 @@ impl Folder {
 
     /// The segments of destination `d`, oldest first.
     fn segments(&self) -> Vec<PathBuf> {
-        let files = fs::read_dir(self.0.join("d")).unwrap().map(|file| file.unwrap().path());
+        let files = fs::read_dir(self.0.path().join("d")).unwrap().map(|file| file.unwrap().path());
         let mut files: Vec<_> = files.filter(|path| path.extension().is_some()).collect();
         files.sort();
         files
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -81,7 +73,7 @@ fn numbered(numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
 
 #[test]
 fn records_come_back_in_order_after_a_restart_and_until_they_are_acknowledged() {
-    let folder = Folder::new("order");
+    let folder = Folder::new();
     let mut spool = folder.open(small());
     fill(&mut spool, 0..50);
     assert!(folder.segments().len() > 3);
@@ -103,15 +95,18 @@ fn records_come_back_in_order_after_a_restart_and_until_they_are_acknowledged() 
 /// Keys of deletes contain information about users.
 #[test]
 fn a_spool_is_its_users_alone() {
-    let folder = Folder::new("private");
-    let own = folder.0.join("below/own");
+    let folder = Folder::new();
+    let own = folder.0.path().join("below/own");
     let mut spool = Spool::open(&own, small()).unwrap();
     fill(&mut spool, 0..20);
     spool.read("d", 20, 1 << 20, 0).unwrap();
     spool.acknowledge("d", 3);
     spool.commit(Instant::now());
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!([mode(&folder.0.join("below")), mode(&own), mode(&own.join("d"))], [0o700; 3]);
+    assert_eq!(
+        [mode(&folder.0.path().join("below")), mode(&own), mode(&own.join("d"))],
+        [0o700; 3]
+    );
     let files = fs::read_dir(own.join("d")).unwrap().map(|file| file.unwrap().path());
     let files: Vec<PathBuf> = files.chain([own.join("lock")]).collect();
     assert!(files.iter().any(|file| file.ends_with("position")), "{files:?}");
@@ -123,7 +118,7 @@ fn a_spool_is_its_users_alone() {
 
 #[test]
 fn a_torn_end_is_cut_at_the_last_whole_record() {
-    let folder = Folder::new("torn");
+    let folder = Folder::new();
     fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..5);
     let segment = folder.segments().remove(0);
     let whole = fs::read(&segment).unwrap();
@@ -140,8 +135,8 @@ fn a_torn_end_is_cut_at_the_last_whole_record() {
         assert_eq!(bodies(&mut spool), numbered(0..=kept), "{cut}");
         assert_eq!(spool.take_damage(), []);
         drop(spool);
-        let _ = fs::remove_dir_all(folder.0.join("d"));
-        fs::create_dir_all(folder.0.join("d")).unwrap();
+        let _ = fs::remove_dir_all(folder.0.path().join("d"));
+        fs::create_dir_all(folder.0.path().join("d")).unwrap();
     }
 }
 
@@ -159,7 +154,7 @@ fn a_damaged_end_is_not_taken_for_a_torn_one() {
         |segment, _| fs::write(segment, []).unwrap(),
     ];
     for (cut, left) in cuts.into_iter().zip([4, 4, 0]) {
-        let folder = Folder::new("damaged-end");
+        let folder = Folder::new();
         fill(&mut folder.open(synced), 0..5);
         let segment = folder.segments().remove(0);
         // What a crash tore off was not synced.
@@ -186,7 +181,7 @@ fn a_damaged_end_is_not_taken_for_a_torn_one() {
 
 #[test]
 fn damage_in_the_middle_is_told_and_skipped() {
-    let folder = Folder::new("middle");
+    let folder = Folder::new();
     fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..9);
     let segment = folder.segments().remove(0);
     let whole = fs::read(&segment).unwrap();
@@ -195,7 +190,7 @@ fn damage_in_the_middle_is_told_and_skipped() {
         let mut damaged = whole.clone();
         damaged[at] ^= 0x10;
         fs::write(&segment, &damaged).unwrap();
-        fs::remove_file(folder.0.join("d/position")).ok();
+        fs::remove_file(folder.0.path().join("d/position")).ok();
         let mut spool = folder.open(small());
         let hit = u32::try_from(at / len).unwrap();
         let records = spool.read("d", 100, usize::MAX, 1000).unwrap();
@@ -209,14 +204,14 @@ fn damage_in_the_middle_is_told_and_skipped() {
 
 #[test]
 fn a_record_inside_of_a_record_is_never_taken_for_one() {
-    let folder = Folder::new("inside");
+    let folder = Folder::new();
     let mut spool = folder.open(Settings { segment_bytes: 1 << 20, ..small() });
     fill(&mut spool, 0..1);
     let segment = folder.segments().remove(0);
     // A client that could write a whole record into its key still does not know the segment's salt.
     let inner = fs::read(&segment).unwrap();
     drop(spool);
-    let other = Folder::new("inside-other");
+    let other = Folder::new();
     let mut spool = other.open(Settings { segment_bytes: 1 << 20, ..small() });
     spool.append("d", &inner, 1000).unwrap();
     spool.commit(Instant::now());
@@ -240,7 +235,7 @@ fn renumbered(record: &[u8], salt: u32, number: u64) -> Vec<u8> {
 
 #[test]
 fn a_number_that_cannot_be_there_harms_no_record_behind_it() {
-    let folder = Folder::new("numbers");
+    let folder = Folder::new();
     fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..9);
     let segment = folder.segments().remove(0);
     let name = segment.file_stem().unwrap().to_str().unwrap();
@@ -252,8 +247,8 @@ fn a_number_that_cannot_be_there_harms_no_record_behind_it() {
         let place = hit * len..(hit + 1) * len;
         let mut bytes = whole.clone();
         bytes[place.clone()].copy_from_slice(&renumbered(&whole[place], salt, number));
-        let _ = fs::remove_dir_all(folder.0.join("d"));
-        fs::create_dir_all(folder.0.join("d")).unwrap();
+        let _ = fs::remove_dir_all(folder.0.path().join("d"));
+        fs::create_dir_all(folder.0.path().join("d")).unwrap();
         fs::write(&segment, bytes).unwrap();
         let mut spool = folder.open(small());
         let found = bodies(&mut spool);
@@ -270,11 +265,11 @@ fn a_number_that_cannot_be_there_harms_no_record_behind_it() {
 
 #[test]
 fn a_position_that_cannot_be_is_damage() {
-    let folder = Folder::new("far-position");
+    let folder = Folder::new();
     fill(&mut folder.open(small()), 0..9);
     let number = u64::MAX.to_le_bytes();
     let sum = crc32fast::hash(&number).to_le_bytes();
-    fs::write(folder.0.join("d/position"), [&number[..], &sum].concat()).unwrap();
+    fs::write(folder.0.path().join("d/position"), [&number[..], &sum].concat()).unwrap();
     let mut spool = folder.open(small());
     fill(&mut spool, 9..12);
     assert_eq!(bodies(&mut spool), numbered(0..12));
@@ -282,7 +277,7 @@ fn a_position_that_cannot_be_is_damage() {
 
 #[test]
 fn a_spool_is_bounded_in_bytes_and_in_age() {
-    let folder = Folder::new("bounds");
+    let folder = Folder::new();
     let settings = Settings { bytes_max: 1000, age_max: Duration::from_secs(100), ..small() };
     let mut spool = folder.open(settings);
     let mut count = 0;
@@ -307,7 +302,7 @@ fn a_spool_is_bounded_in_bytes_and_in_age() {
 
 #[test]
 fn what_is_dropped_leaves_a_substitute_behind() {
-    let folder = Folder::new("substitute");
+    let folder = Folder::new();
     let settings = Settings { age_max: Duration::from_secs(100), ..small() };
     let start = || {
         let mut spool = folder.open(settings);
@@ -326,7 +321,7 @@ fn what_is_dropped_leaves_a_substitute_behind() {
     assert_eq!(left(&mut spool, 1100), [b"a"], "not yet");
     spool.expire(1101);
     std::mem::forget(spool);
-    fs::remove_file(folder.0.join("lock")).unwrap();
+    fs::remove_file(folder.0.path().join("lock")).unwrap();
     let mut spool = start();
     assert_eq!(left(&mut spool, 1101), [b"flush"]);
     // Too old among others, and lost: after those that are still there.
@@ -340,16 +335,18 @@ fn what_is_dropped_leaves_a_substitute_behind() {
 
 #[test]
 fn one_program_at_a_time_has_a_spool() {
-    let folder = Folder::new("lock");
+    let folder = Folder::new();
     let spool = folder.open(small());
-    assert!(Spool::open(&folder.0, small()).unwrap_err().to_string().contains("another program"));
+    assert!(
+        Spool::open(folder.0.path(), small()).unwrap_err().to_string().contains("another program")
+    );
     drop(spool);
     folder.open(small());
 }
 
 #[test]
 fn with_fsync_now_and_then_it_says_when() {
-    let folder = Folder::new("fsync");
+    let folder = Folder::new();
     let second = Duration::from_secs(1);
     let mut spool = folder.open(Settings { fsync: Fsync::Every(second), ..small() });
     let start = Instant::now();
@@ -368,14 +365,14 @@ fn with_fsync_now_and_then_it_says_when() {
 /// A file system of half a MiB, which this test mounts as root.
 #[test]
 fn a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_else() {
-    let folder = Folder::new("full");
+    let folder = Folder::new();
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=512k", "spool-test"])
-        .arg(&folder.0)
+        .arg(folder.0.path())
         .status()
         .unwrap();
     assert!(mounted.success(), "mounting takes root");
-    let end = scopeguard(&folder.0);
+    let end = scopeguard(folder.0.path());
     let mut spool = folder.open(Settings { segment_bytes: 64 << 10, ..small() });
     let (mut kept, mut refused) = (Vec::new(), 0);
     for number in 0..2000_u32 {
@@ -439,9 +436,9 @@ fn what_is_no_file_is_refused_by_name() {
     ];
     for name in ["lock", "d/position"] {
         for make in kinds {
-            let folder = Folder::new("kinds");
+            let folder = Folder::new();
             fill(&mut folder.open(small()), 0..3);
-            let path = folder.0.join(name);
+            let path = folder.0.path().join(name);
             let _ = fs::remove_file(&path);
             make(&path);
             let root = folder.0.clone();
@@ -453,9 +450,9 @@ fn what_is_no_file_is_refused_by_name() {
 
 #[test]
 fn the_tool_reads_no_fifo_of_a_folder() {
-    let folder = Folder::new("tool-fifo");
+    let folder = Folder::new();
     fill(&mut folder.open(small()), 0..1);
-    make_fifo(&folder.0.join("d/pipe"));
+    make_fifo(&folder.0.path().join("d/pipe"));
     let root = folder.0.display().to_string();
     let (status, out, err) = at_once(move || {
         let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -468,7 +465,7 @@ fn the_tool_reads_no_fifo_of_a_folder() {
 
 #[test]
 fn the_tool_shows_both_kinds_of_spool() {
-    let folder = Folder::new("tool");
+    let folder = Folder::new();
     let mut spool = folder.open(small());
     spool.append("10.0.0.1:11211", b"A\ndelete k1\r\n", 1000).unwrap();
     spool.append("10.0.0.1:11211", b"A\nmd k2 I T30\r\n", 1001).unwrap();
@@ -481,23 +478,23 @@ fn the_tool_shows_both_kinds_of_spool() {
     };
     let text =
         "10.0.0.1:11211 0 1000 A\\ndelete k1\\r\\n\n10.0.0.1:11211 1 1001 A\\nmd k2 I T30\\r\\n\n";
-    assert_eq!(show(&[], &folder.0), (0, text.to_owned(), String::new()));
-    let (status, lines, _) = show(&["--json"], &folder.0);
+    assert_eq!(show(&[], folder.0.path()), (0, text.to_owned(), String::new()));
+    let (status, lines, _) = show(&["--json"], folder.0.path());
     assert_eq!(status, 0);
     let want =
         r#"{"destination":"10.0.0.1:11211","number":0,"record":"A\\ndelete k1\\r\\n","time":1000}"#;
     assert_eq!(lines.lines().next(), Some(want));
-    let (status, lines, _) = show(&["--format", "as2"], &folder.0);
+    let (status, lines, _) = show(&["--format", "as2"], folder.0.path());
     assert_eq!((status, lines.lines().count()), (0, 2));
     assert_eq!(asynclog::parse(lines.lines().next().unwrap()).unwrap().pool, "A");
     // mcrouter's folder.
-    let hour = folder.0.join("20261121T13-1795266000");
+    let hour = folder.0.path().join("20261121T13-1795266000");
     fs::create_dir_all(&hour).unwrap();
     let file = hour.join("20261121T134500-1795268700-libmcrouter-5000-t1-0x7f");
-    let (_, lines, _) = show(&["--format=as1"], &folder.0.join("10.0.0.1:11211"));
+    let (_, lines, _) = show(&["--format=as1"], &folder.0.path().join("10.0.0.1:11211"));
     fs::write(&file, format!("{lines}broken\n")).unwrap();
-    assert_eq!(asynclog::files(&folder.0, 1_795_268_700).unwrap(), Vec::<PathBuf>::new());
-    assert_eq!(asynclog::files(&folder.0, 1_795_268_701).unwrap(), [file.as_path()]);
+    assert_eq!(asynclog::files(folder.0.path(), 1_795_268_700).unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(asynclog::files(folder.0.path(), 1_795_268_701).unwrap(), [file.as_path()]);
     let (status, shown, complaints) = show(&["--format", "as1"], &file);
     assert_eq!((status, shown), (1, lines));
     let (_, shown, _) = show(&["--json"], &file);
@@ -531,7 +528,7 @@ proptest! {
     /// For any operations in any order, each destination is a queue.
     #[test]
     fn a_spool_is_a_queue_for_each_destination(steps in proptest::collection::vec(step(), 1..200)) {
-        let folder = Folder::new("model");
+        let folder = Folder::new();
         let mut spool = folder.open(small());
         let mut model: [VecDeque<Vec<u8>>; 3] = Default::default();
         let mut staged: Vec<(u8, Vec<u8>)> = Vec::new();
@@ -583,7 +580,7 @@ proptest! {
         spots in proptest::collection::vec((0..3000_usize, 0..40_usize, any::<u8>()), 1..6),
         cut in 0..36_usize,
     ) {
-        let folder = Folder::new("spots");
+        let folder = Folder::new();
         fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..60);
         let segment = folder.segments().remove(0);
         let mut bytes = fs::read(&segment).unwrap();

@@ -9,40 +9,32 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use tempfile::TempDir;
 use testkit::eventually;
 
 /// Maximum wait for anything that should happen at once.
 pub const SOON: Duration = Duration::from_secs(10);
 
 /// An empty directory that every user may write to, removed at the end.
-pub struct Scratch(PathBuf);
+pub struct Scratch(TempDir);
 
 impl Scratch {
     pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("holdall-{}-{count}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
-        Self(path)
+        let mode = fs::Permissions::from_mode(0o777);
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), mode).unwrap();
+        Self(folder)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     pub fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -2,7 +2,7 @@
 //! executed. See [`crate::simulation`].
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,16 +113,6 @@ fn plan(rng: &mut Rng, servers: usize) -> Plan {
     Plan::new(config, settings, TreeFlags::default()).expect("a plan")
 }
 
-/// A folder that is removed after the run.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Leftovers are in the folder for temporary files.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Returns the number of acknowledged deletes, and how many of them had been kept.
 fn run(seed: u64) -> (u64, u64) {
     let mut rng = Rng::new(seed);
@@ -130,14 +120,13 @@ fn run(seed: u64) -> (u64, u64) {
     system::enter(Net::new(rng.next_u64(), servers));
     let plan = plan(&mut rng, servers);
     let mut clock = Clock::new(rng.next_u64(), *rng.pick(&[0, 50, 3000]));
-    let name = format!("holdall-deletes-{}-{seed}", std::process::id());
-    let folder = Folder(std::env::temp_dir().join(name));
+    let folder = tempfile::tempdir().expect("a folder");
     let mut calls = Calls::default();
     let trouble_us = 5000 + rng.below(150_000);
     system::with(|net| net.go_wild(trouble_us, &[]));
     let (mut number, mut kept) = (0, 0);
     for _ in 0..1 + rng.below(4) {
-        let mut life = Life::begin(&folder.0, &plan, seed);
+        let mut life = Life::begin(folder.path(), &plan, seed);
         let last = number + 20 + rng.below(80);
         while number < last {
             let until_us = now_us() + rng.below(8000) as u64;
@@ -150,7 +139,7 @@ fn run(seed: u64) -> (u64, u64) {
         // Killed during work; waiting callers never get an answer.
         calls.open.clear();
     }
-    assert_executed(&folder, &plan, seed, &mut clock, &mut calls);
+    assert_executed(folder.path(), &plan, seed, &mut clock, &mut calls);
     (calls.acknowledged.len() as u64, kept)
 }
 
@@ -161,9 +150,9 @@ impl Life {
 }
 
 /// Asserts that, without troubles, all acknowledged deletes are executed and none is pending.
-fn assert_executed(folder: &Folder, plan: &Plan, seed: u64, clock: &mut Clock, calls: &mut Calls) {
+fn assert_executed(folder: &Path, plan: &Plan, seed: u64, clock: &mut Clock, calls: &mut Calls) {
     system::with(Net::heal);
-    let mut life = Life::begin(&folder.0, plan, seed);
+    let mut life = Life::begin(folder, plan, seed);
     let end_us = now_us() + 5_000_000;
     let deletes = Deletes { shared: Arc::clone(&life.shared) };
     while now_us() < end_us && deletes.counts().pending > 0 {
