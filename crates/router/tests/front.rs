@@ -1,9 +1,5 @@
 //! The proxy in front of real servers, byte for byte.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test stops where it fails and tells of the proxy"
-)]
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 mod common;
 
@@ -11,53 +7,27 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::{SESSION, packet};
-use router::options::{Options, Parser};
+use common::{SESSION, packet, proxy};
+use tempfile::TempDir;
 use testkit::{Server, eventually};
 
 /// A proxy in a thread of this test, which ends with the test's process.
 struct Proxy {
     address: SocketAddr,
     config: PathBuf,
+    _folder: TempDir,
 }
-
-static CONFIGS: AtomicU32 = AtomicU32::new(0);
 
 impl Proxy {
     fn start(config: &str, arguments: &[&str]) -> Self {
-        let number = CONFIGS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("holdall-front-{}-{number}.json", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
         fs::write(&path, config).unwrap();
-        let file = path.display().to_string();
-        let fixed = [
-            "holdall route",
-            "-f",
-            &file,
-            "-p",
-            "0",
-            "--file-observer-poll-period-ms",
-            "5",
-            "-t",
-            "60000",
-        ];
-        let arguments = fixed.iter().chain(arguments).chain(&["--asynclog-disable"]);
-        let options = Options::try_parse_from(arguments).unwrap();
-        let (tell, hear) = mpsc::channel();
-        thread::spawn(move || {
-            let log = |line: &str| println!("{line}");
-            let started = move |control: &net::Control| {
-                tell.send(control.tcp_addresses().next().unwrap()).unwrap();
-            };
-            router::run::run(options, log, started).unwrap();
-        });
-        let address = hear.recv_timeout(Duration::from_secs(20)).unwrap();
-        Self { address, config: path }
+        let address = proxy(&[&["-f", path.to_str().unwrap()], arguments].concat()).unwrap();
+        Self { address, config: path, _folder: folder }
     }
 
     /// Pools A, B, ... of one of these servers each, in the order of the names in `routes`.
@@ -70,12 +40,6 @@ impl Proxy {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.config);
     }
 }
 
