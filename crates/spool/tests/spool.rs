@@ -441,7 +441,7 @@ fn what_is_no_file_is_refused_by_name() {
             let path = folder.0.path().join(name);
             let _ = fs::remove_file(&path);
             make(&path);
-            let root = folder.0.clone();
+            let root = folder.0.path().to_owned();
             let error = at_once(move || Spool::open(&root, small()).unwrap_err().to_string());
             assert_eq!(error, format!("{}: it is not a regular file", path.display()));
         }
@@ -453,7 +453,7 @@ fn the_tool_reads_no_fifo_of_a_folder() {
     let folder = Folder::new();
     fill(&mut folder.open(small()), 0..1);
     make_fifo(&folder.0.path().join("d/pipe"));
-    let root = folder.0.display().to_string();
+    let root = folder.0.path().display().to_string();
     let (status, out, err) = at_once(move || {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let status = cli::main([root].into_iter(), &mut out, &mut err);
