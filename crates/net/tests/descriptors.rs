@@ -10,9 +10,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{env, thread};
 
 use common::{Client, Running, one_worker};
+use processes::usage;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 const LIMIT: u64 = 64;
@@ -57,10 +58,12 @@ fn exhaust(address: SocketAddr, server: &Child) -> Duration {
     first.expect(b"echo\n");
     let mut queued: Vec<Client> = (0..LIMIT).map(|_| Client::to(address)).collect();
     thread::sleep(Duration::from_millis(100));
-    let cpu = cpu_ticks(server.id());
+    let cpu_time = || usage::cpu_time(server.id()).unwrap();
+    let before = cpu_time();
     thread::sleep(Duration::from_millis(500));
-    // A tick is 10 ms: at most a tenth of a core, where spinning would use all of it.
-    assert!(cpu_ticks(server.id()) - cpu <= 5, "spins while out of descriptors");
+    // At most a tenth of a core, where spinning would use all of it.
+    let used = cpu_time() - before;
+    assert!(used <= Duration::from_millis(50), "spins while out of descriptors: {used:?}");
     first.send(b"echo\n");
     first.expect(b"echo\n");
     let mut last = queued.pop().unwrap();
@@ -72,10 +75,4 @@ fn exhaust(address: SocketAddr, server: &Child) -> Duration {
     last.0.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     last.expect(b"echo\n");
     freed_at.elapsed()
-}
-
-fn cpu_ticks(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::alloc::System;
-use std::fs;
 
 use reserve::{Allocator, KEPT_BYTES, LARGE_BYTES, Mapped};
 
@@ -11,9 +10,7 @@ static ALLOCATOR: Allocator<Mapped<System>> = Allocator::new(Mapped::new(System)
 
 /// Bytes of this process that are in memory.
 fn resident() -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    usize::try_from(processes::usage::rss_bytes(std::process::id()).unwrap()).unwrap()
 }
 
 /// A block whose bytes identify its owner.

@@ -4,12 +4,12 @@
 
 mod common;
 
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use common::{ask, proxy, stat};
+use testkit::process::peak_rss_bytes;
 use testkit::{Server, eventually};
 
 const MB: usize = 1 << 20;
@@ -66,9 +66,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 
 /// The peak memory of this process, including the proxy, in bytes.
 fn peak() -> usize {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    usize::try_from(peak_rss_bytes(std::process::id())).unwrap()
 }
 
 #[test]

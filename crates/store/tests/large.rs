@@ -17,9 +17,7 @@ const HEADER_AND_KEY: usize = 20;
 
 /// Resident memory of the process, in bytes.
 fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    processes::usage::rss_bytes(std::process::id()).unwrap()
 }
 
 /// Bytes of the chunks in which items of `bytes` are, whose keys have four.
