@@ -2,7 +2,6 @@
 //!
 //! Relaxed is enough for the counter of folders: it orders nothing.
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -202,19 +201,6 @@ impl Invalidator {
         while !self.stat(name).is_some_and(&is_wanted) {
             assert!(Instant::now() < end, "{name} stays {:?}:\n{}", self.stat(name), self.log());
             thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Waits until a check of the log that begins after this call has found nothing missing, and
-    /// has been acted on.
-    ///
-    /// Each decrease of the age is a good check. The first one may have begun before the call; the
-    /// third one begins after the result of the second one was taken.
-    #[track_caller]
-    pub fn until_checked(&self) {
-        for _ in 0..3 {
-            let last = Cell::new(0);
-            self.until("check_age_ms", |age| last.replace(age) > age);
         }
     }
 }
