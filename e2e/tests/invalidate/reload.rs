@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use e2e::invalidator::Invalidator;
 use rustix::process::Signal;
-use testkit::{FaultProxy, Mode, Server};
+use testkit::{FaultProxy, Mode, Server, eventually};
 
-use crate::database::{Database, until};
+use crate::database::Database;
 use crate::harness::{cache, fill, until_absent};
 
 const STAYS: &str = "SIGHUP: the configuration stays as it was: ";
@@ -24,7 +24,7 @@ fn refused(invalidator: &mut Invalidator, edit: impl Fn(&str) -> String, why: &s
     let (before, pid) = (invalidator.log().len(), invalidator.pid());
     invalidator.set_configuration(&wrong);
     invalidator.signal(Signal::HUP);
-    until(why, || invalidator.log()[before..].contains("SIGHUP: "));
+    eventually(why, || invalidator.log()[before..].contains("SIGHUP: "));
     // A process that replaces itself would end by now.
     thread::sleep(Duration::from_millis(300));
     assert!(invalidator.is_running(), "{why}: it ended:\n{}", invalidator.log());
@@ -43,7 +43,7 @@ fn works(invalidator: &Invalidator, database: &Database, server: &Server) {
     let before = invalidator.log().len();
     invalidator.signal(Signal::HUP);
     let log = || invalidator.log()[before..].to_owned();
-    until("a new process", || log().contains("reading from"));
+    eventually("a new process", || log().contains("reading from"));
     assert!(log().contains("restarting with the new configuration"), "{}", log());
     invalidator.until("source_connected", |value| value == 1);
     database.sql("UPDATE items SET v = v + 1 WHERE id = 1");

@@ -1,8 +1,9 @@
 //! A second server that cannot be followed, when the connection to the first one breaks.
 
 use e2e::invalidator::Invalidator;
+use testkit::eventually;
 
-use crate::database::{Database, until};
+use crate::database::Database;
 use crate::harness::{cache, fill, until_absent};
 
 fn connection_breaks(make: fn() -> Database) {
@@ -22,7 +23,7 @@ fn connection_breaks(make: fn() -> Database) {
     for at in 0..2 {
         database.kill_followers();
         let noted = || invalidator.log().matches("this server is no substitute").count() > at;
-        until("a note about the second server", noted);
+        eventually("a note about the second server", noted);
         database.sql(&format!("UPDATE items SET v = v + 1 WHERE id = {at}"));
         until_absent(&server, &all, &all[..=at], &invalidator);
     }
