@@ -40,7 +40,7 @@ pub enum Behind {
 
 /// The outcome of a test.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Came {
+pub enum TestOutcome {
     /// It passed.
     Passed,
     /// It failed, or its preparation did.
@@ -152,7 +152,7 @@ impl Suite {
     ///
     /// When it cannot be started, or ran no test.
     #[must_use]
-    pub fn run(self, folder: &Path, path: &Path) -> BTreeMap<String, Came> {
+    pub fn run(self, folder: &Path, path: &Path) -> BTreeMap<String, TestOutcome> {
         let mut command = self.command(folder);
         let old = env::var_os("PATH").unwrap_or_default();
         let paths = [path.to_owned()].into_iter().chain(env::split_paths(&old));
@@ -161,7 +161,7 @@ impl Suite {
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         fs::write(folder.join("output"), &text).unwrap();
         let tests: BTreeMap<_, _> = text.lines().filter_map(|line| self.test(line)).collect();
-        let ran = tests.values().any(|came| *came == Came::Passed);
+        let ran = tests.values().any(|came| *came == TestOutcome::Passed);
         assert!(ran, "{} ran no test:\n{text}", self.title());
         tests
     }
@@ -212,7 +212,7 @@ impl Suite {
     }
 
     /// The test in a line of the output.
-    fn test(self, line: &str) -> Option<(String, Came)> {
+    fn test(self, line: &str) -> Option<(String, TestOutcome)> {
         match self {
             Self::Bmemcached | Self::Pylibmc | Self::Pymemcache => of_pytest(line),
             Self::Gomemcache => of_go(line),
@@ -223,12 +223,12 @@ impl Suite {
 
     /// The tests that neither passed nor are excepted, and the unneeded exceptions.
     #[must_use]
-    pub fn unexpected(self, tests: &BTreeMap<String, Came>, behind: Behind) -> Vec<String> {
+    pub fn unexpected(self, tests: &BTreeMap<String, TestOutcome>, behind: Behind) -> Vec<String> {
         let exceptions = || {
             let own = EXCEPTIONS.iter().filter(|(suite, _)| *suite == self).map(|(_, one)| one);
             own.filter(|one| one.behind.is_none_or(|place| place == behind))
         };
-        let bad: Vec<_> = tests.iter().filter(|(_, came)| **came != Came::Passed).collect();
+        let bad: Vec<_> = tests.iter().filter(|(_, came)| **came != TestOutcome::Passed).collect();
         let unknown =
             bad.iter().filter(|(name, _)| !exceptions().any(|one| name.contains(one.name)));
         let unknown = unknown.map(|(name, came)| format!("{came:?}: {name}"));
@@ -269,16 +269,16 @@ fn copy(from: &Path, into: &Path) {
 }
 
 /// Parses `test/test_a.py::test_b PASSED [ 5%]`.
-fn of_pytest(line: &str) -> Option<(String, Came)> {
+fn of_pytest(line: &str) -> Option<(String, TestOutcome)> {
     let words = [
-        (" PASSED", Came::Passed),
-        (" FAILED", Came::Failed),
-        (" ERROR", Came::Failed),
-        (" SKIPPED", Came::Skipped),
+        (" PASSED", TestOutcome::Passed),
+        (" FAILED", TestOutcome::Failed),
+        (" ERROR", TestOutcome::Failed),
+        (" SKIPPED", TestOutcome::Skipped),
     ];
     // An error in a file's first lines names no test: `___ ERROR collecting test/test_a.py ___`.
     if let Some((_, file)) = line.split_once("_ ERROR collecting ") {
-        return Some((file.trim_end_matches(['_', ' ']).to_owned(), Came::Failed));
+        return Some((file.trim_end_matches(['_', ' ']).to_owned(), TestOutcome::Failed));
     }
     let (name, came) = words
         .iter()
@@ -288,37 +288,37 @@ fn of_pytest(line: &str) -> Option<(String, Came)> {
 }
 
 /// Parses `--- PASS: TestA (0.00s)`, indented for a subtest.
-fn of_go(line: &str) -> Option<(String, Came)> {
+fn of_go(line: &str) -> Option<(String, TestOutcome)> {
     let (word, rest) = line.trim_start().strip_prefix("--- ")?.split_once(": ")?;
     let came = match word {
-        "PASS" => Came::Passed,
-        "SKIP" => Came::Skipped,
-        _ => Came::Failed,
+        "PASS" => TestOutcome::Passed,
+        "SKIP" => TestOutcome::Skipped,
+        _ => TestOutcome::Failed,
     };
     Some((rest.split(' ').next()?.to_owned(), came))
 }
 
 /// Parses `ok 5 name` and `not ok 6 name`. A repeated name counts as failed if one did.
-fn of_tap(line: &str) -> Option<(String, Came)> {
+fn of_tap(line: &str) -> Option<(String, TestOutcome)> {
     let (came, rest) = match line.strip_prefix("not ok ") {
-        Some(rest) => (Came::Failed, rest),
-        None => (Came::Passed, line.strip_prefix("ok ")?),
+        Some(rest) => (TestOutcome::Failed, rest),
+        None => (TestOutcome::Passed, line.strip_prefix("ok ")?),
     };
     let (_, name) = rest.split_once(' ')?;
-    let came = if name.contains("# SKIP") { Came::Skipped } else { came };
+    let came = if name.contains("# SKIP") { TestOutcome::Skipped } else { came };
     Some((rest.to_owned(), came))
 }
 
 /// Parses `PASS What it shows [tests/a.phpt]`, after a progress line; its first word is coloured.
-fn of_php(line: &str) -> Option<(String, Came)> {
+fn of_php(line: &str) -> Option<(String, TestOutcome)> {
     let line = line.rsplit('\r').next()?;
     let (word, rest) = line.split_once(' ')?;
     let word = word.trim_end_matches("\x1b[0m").rsplit('m').next()?;
     let came = match word {
         // A warning means that the test passed when it was repeated.
-        "PASS" | "WARN" => Came::Passed,
-        "SKIP" => Came::Skipped,
-        "FAIL" | "BORK" | "LEAK" => Came::Failed,
+        "PASS" | "WARN" => TestOutcome::Passed,
+        "SKIP" => TestOutcome::Skipped,
+        "FAIL" | "BORK" | "LEAK" => TestOutcome::Failed,
         _ => return None,
     };
     let (_, file) = rest.rsplit_once("[tests/")?;

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use e2e::suites::{Behind, Came, Suite};
+use e2e::suites::{Behind, Suite, TestOutcome};
 use processes::{ChildGuard, wait_until_accepts};
 use testkit::server::holdall_path;
 
@@ -185,15 +185,15 @@ fn within(suite: Suite, target: Target) {
 }
 
 /// Prints the results directly, so that they also appear when the test passes.
-fn report(suite: Suite, target: Target, tests: &BTreeMap<String, Came>) {
+fn report(suite: Suite, target: Target, tests: &BTreeMap<String, TestOutcome>) {
     let count = |wanted| tests.values().filter(|came| **came == wanted).count();
     let _ = writeln!(
         std::io::stderr(),
         "{}, {target:?}: {} passed, {} failed, {} skipped",
         suite.title(),
-        count(Came::Passed),
-        count(Came::Failed),
-        count(Came::Skipped)
+        count(TestOutcome::Passed),
+        count(TestOutcome::Failed),
+        count(TestOutcome::Skipped)
     );
 }
 

@@ -17,7 +17,7 @@ mod stage;
 
 use crate::failure::Failure;
 use crate::install;
-use crate::steps::{Beside, Steps, program, target};
+use crate::steps::{ParallelCommand, Steps, program, target};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -112,7 +112,7 @@ pub(crate) enum Extent {
 }
 
 /// Builds the static binary of the working tree while `other` runs, and returns its path.
-pub(crate) fn binary(steps: &mut Steps, other: Beside) -> Result<PathBuf, Failure> {
+pub(crate) fn binary(steps: &mut Steps, other: ParallelCommand) -> Result<PathBuf, Failure> {
     install::debian(steps, "The static binary is built by this Debian package:", &TOOLS[..1])?;
     let release = Release::of_head()?;
     binary::build(steps, &release, vec![other])?;
@@ -120,7 +120,7 @@ pub(crate) fn binary(steps: &mut Steps, other: Beside) -> Result<PathBuf, Failur
 }
 
 /// `dist brief`, to run together with the tests once the binary is built. It needs root.
-pub(crate) fn beside(steps: &mut Steps) -> Result<Option<Beside>, Failure> {
+pub(crate) fn beside(steps: &mut Steps) -> Result<Option<ParallelCommand>, Failure> {
     if !install::is_root() {
         steps.not_run("packages: clean roots are booted by root alone");
         return Ok(None);
@@ -128,7 +128,7 @@ pub(crate) fn beside(steps: &mut Steps) -> Result<Option<Beside>, Failure> {
     // Not while the tests run.
     check::install_tools(steps)?;
     let own = std::env::current_exe().map_err(Failure::path("xtask"))?;
-    Ok(Some(Beside::other("packages", program(own, ["dist", "brief"]))))
+    Ok(Some(ParallelCommand::other("packages", program(own, ["dist", "brief"]))))
 }
 
 /// Makes a release; `pack` only packs existing builds, `twice` and `check` verify the result.

@@ -6,7 +6,7 @@
 //! runtime ships with it). `cargo fuzz` itself works on the same folder.
 
 use crate::failure::Failure;
-use crate::steps::{Beside, Steps, cargo, program, target};
+use crate::steps::{ParallelCommand, Steps, cargo, program, target};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,7 +83,9 @@ pub(crate) fn all(steps: &mut Steps, total_secs: u64) -> Result<(), Failure> {
 fn each(steps: &mut Steps, how: Build, total_secs: u64) -> Result<(), Failure> {
     let names = targets()?;
     let share = (total_secs / u64::try_from(names.len()).unwrap_or(1).max(1)).max(1);
-    let run = |name: &String| Ok(Beside::other(&step(name, share), execution(how, name, share)?));
+    let run = |name: &String| {
+        Ok(ParallelCommand::other(&step(name, share), execution(how, name, share)?))
+    };
     for some in names.chunks(TOGETHER) {
         steps.run_together(some.iter().map(run).collect::<Result<_, Failure>>()?)?;
     }

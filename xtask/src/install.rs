@@ -256,12 +256,16 @@ fn python_library(steps: &mut Steps) -> Result<(), Failure> {
     let mut install = pip(&["install", "--force-reinstall", "--no-deps", "--no-index", "holdall"]);
     install.arg("--find-links").arg(&wheels);
     steps.run("python library, install", install)?;
-    wheel_alone(steps, &home.join("alone"), &wheels)
+    check_wheel_in_empty_environment(steps, &home.join("alone"), &wheels)
 }
 
 /// Installs the wheel in an otherwise empty environment, and imports it: it needs no other package,
 /// and contains all of its files.
-fn wheel_alone(steps: &mut Steps, venv: &Path, wheels: &Path) -> Result<(), Failure> {
+fn check_wheel_in_empty_environment(
+    steps: &mut Steps,
+    venv: &Path,
+    wheels: &Path,
+) -> Result<(), Failure> {
     let fresh = ["-m".as_ref(), "venv".as_ref(), "--clear".as_ref(), venv.as_os_str()];
     steps.run("wheel alone, venv", program("python3", fresh))?;
     let mut install = program(venv.join("bin/pip"), ["install", "--quiet", "--no-index"]);

@@ -21,7 +21,7 @@ mod tidy;
 
 use failure::Failure;
 use std::process::ExitCode;
-use steps::{Beside, Steps, cargo, program};
+use steps::{ParallelCommand, Steps, cargo, program};
 
 const USAGE: &str = "usage: cargo xtask TASK
 
@@ -115,7 +115,7 @@ fn ci(steps: &mut Steps) -> Result<(), Failure> {
     deny::run(steps)?;
     deny::advisories_within_reach(steps)?;
     let own = std::env::current_exe().map_err(Failure::path("xtask"))?;
-    let beside = |name, task| Beside::other(name, program(&own, [task]));
+    let beside = |name, task| ParallelCommand::other(name, program(&own, [task]));
     // Installation waits for the network and the disk.
     steps.run_together(vec![beside("lints", "lint"), beside("needed by tests", "install")])?;
     // They mostly wait: for a disk, for booting systems.

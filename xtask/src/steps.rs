@@ -28,14 +28,14 @@ enum End {
 
 /// A command that runs in parallel with others.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct ParallelCommand {
     name: String,
     command: Command,
     has_tests: bool,
     next: Option<Box<Self>>,
 }
 
-impl Beside {
+impl ParallelCommand {
     /// A `cargo test` command, whose results are added up. A run without tests is a failure.
     pub(crate) fn tests(name: &str, command: Command) -> Self {
         Self { name: name.to_owned(), command, has_tests: true, next: None }
@@ -98,7 +98,7 @@ impl Steps {
 
     /// Runs commands in parallel, each output line prefixed with its command's name. All of them
     /// end before the first failure counts.
-    pub(crate) fn run_together(&mut self, commands: Vec<Beside>) -> Result<(), Failure> {
+    pub(crate) fn run_together(&mut self, commands: Vec<ParallelCommand>) -> Result<(), Failure> {
         let ends: Vec<_> = thread::scope(|scope| {
             let running: Vec<_> =
                 commands.into_iter().map(|beside| scope.spawn(|| beside.run())).collect();
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn what_comes_next_runs_only_after_a_good_end() {
-        let command = |name: &str| Beside::other(name, program(name, [""; 0]));
+        let command = |name: &str| ParallelCommand::other(name, program(name, [""; 0]));
         let mut steps = Steps::default();
         let good = command("true").then(command("pwd"));
         let bad = command("false").then(command("ls"));
@@ -366,11 +366,11 @@ mod tests {
             let outcome = steps.run_together(vec![one, other]);
             (outcome.is_ok(), steps.tests.passed, steps.done.len())
         };
-        let tests = Beside::tests;
+        let tests = ParallelCommand::tests;
         assert_eq!(both(tests("one", say(2, 0)), tests("two", say(3, 0))), (true, 5, 2));
         assert_eq!(both(tests("bad", say(1, 1)), tests("good", say(4, 0))), (false, 10, 4));
         assert_eq!(both(tests("good", say(1, 0)), tests("none", say(0, 0))), (false, 11, 6));
-        let other = |status: &str| Beside::other("other", program("sh", ["-c", status]));
+        let other = |status: &str| ParallelCommand::other("other", program("sh", ["-c", status]));
         assert_eq!(both(tests("good", say(1, 0)), other("exit 0")), (true, 12, 8));
         assert_eq!(both(tests("good", say(1, 0)), other("exit 1")), (false, 13, 10));
     }
@@ -380,7 +380,7 @@ mod tests {
         let mut steps = Steps::default();
         let long = "echo ok; echo 'error: no room' >&2; seq 100; \
             echo \"thread 'x' panicked at a.rs:1:\"; echo 'a is not b'; seq 40; echo end >&2; exit 1";
-        let beside = Beside::other("long", program("sh", ["-c", long]));
+        let beside = ParallelCommand::other("long", program("sh", ["-c", long]));
         assert!(steps.run_together(vec![beside]).is_err());
         let good = program("sh", ["-c", "echo 'test result: ok. 1 passed; 0 failed'"]);
         assert!(steps.run_tests("good", good).is_ok());

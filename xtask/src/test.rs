@@ -2,7 +2,7 @@
 //! the tests against live servers.
 
 use crate::failure::Failure;
-use crate::steps::{Beside, Steps, cargo, program, root, succeeds, target};
+use crate::steps::{ParallelCommand, Steps, cargo, program, root, succeeds, target};
 use crate::{dist, fuzz, install};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -44,13 +44,14 @@ const MEASURING: &str = "bench_latency";
 ///
 /// Every call of cargo covers the whole workspace: separately selected packages would need other
 /// features of the same dependencies, and compile them again.
-pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
+pub(crate) fn all(steps: &mut Steps, more: Vec<ParallelCommand>) -> Result<(), Failure> {
     install::all(steps)?;
     let compiled = cargo(["test", "--workspace", "--locked", "--no-run"]);
     let units = ["test", "--workspace", "--locked", "--no-fail-fast", "--lib", "--bins"];
     // They start no program of ours, so they need not wait for the binary.
-    let units = Beside::tests("unit tests", with_tools(cargo(units)));
-    let binary = dist::binary(steps, Beside::other("tests, compiled", compiled).then(units))?;
+    let units = ParallelCommand::tests("unit tests", with_tools(cargo(units)));
+    let binary =
+        dist::binary(steps, ParallelCommand::other("tests, compiled", compiled).then(units))?;
     let mut targets = targets().map_err(Failure::path(root()))?;
     targets.remove(MEASURING);
     let (waiting, others): (Vec<_>, Vec<_>) =
@@ -62,8 +63,10 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     };
     let mut wait = of(&waiting);
     wait.args(["--", WAITING_AT_ONCE]);
-    let mut together =
-        vec![Beside::tests("tests that wait", wait), Beside::tests("tests", of(&others))];
+    let mut together = vec![
+        ParallelCommand::tests("tests that wait", wait),
+        ParallelCommand::tests("tests", of(&others)),
+    ];
     together.extend(more);
     steps.run_together(together)?;
     let measuring = cargo(["test", "--workspace", "--locked", "--test", MEASURING]);
@@ -74,9 +77,9 @@ pub(crate) fn all(steps: &mut Steps, more: Vec<Beside>) -> Result<(), Failure> {
     // one test in the browser took more than 150 s instead of 44.
     let examples = packaged(cargo(["test", "--workspace", "--locked", "--doc"]), &binary);
     let mut together = vec![
-        Beside::tests("examples in docs", examples),
-        Beside::tests("loom models", loom_models()),
-        Beside::other(fuzz::BUILT, fuzz::build()),
+        ParallelCommand::tests("examples in docs", examples),
+        ParallelCommand::tests("loom models", loom_models()),
+        ParallelCommand::other(fuzz::BUILT, fuzz::build()),
     ];
     together.extend(under_other_conditions(&binary));
     steps.run_together(together)?;
@@ -198,7 +201,7 @@ fn release_server(steps: &mut Steps) -> Result<(), Failure> {
 }
 
 /// Some of the tests against live servers once more.
-fn under_other_conditions(binary: &Path) -> [Beside; 2] {
+fn under_other_conditions(binary: &Path) -> [ParallelCommand; 2] {
     let again = |test| packaged(cargo(["test", "--workspace", "--locked", "--test", test]), binary);
     // With overflow checks and debug assertions in the server. It was built with the tests, so its
     // atomics look for a schedule (feature `schedule` of arena), and find none.
@@ -207,7 +210,10 @@ fn under_other_conditions(binary: &Path) -> [Beside; 2] {
     // With a confined process: here a system call that its filter lacks fails.
     let mut wire = again("wire");
     wire.env("E2E_FLAGS", "-o drop_privileges");
-    [Beside::tests("hostile input, debug server", hostile), Beside::tests("wire, confined", wire)]
+    [
+        ParallelCommand::tests("hostile input, debug server", hostile),
+        ParallelCommand::tests("wire, confined", wire),
+    ]
 }
 
 /// The program built with the tests.

@@ -70,7 +70,7 @@ impl<'b> Needs<'b> {
             Meta::Get if changes => Self::Key(Permission::ReadWrite, request.key),
             Meta::Get | Meta::Debug => Self::Key(Permission::Read, request.key),
             Meta::Set { mode: StoreMode::Append | StoreMode::Prepend, .. }
-                if reply::tells(request, b's') =>
+                if reply::returns_fact(request, b's') =>
             {
                 Self::Key(Permission::ReadWrite, request.key)
             }

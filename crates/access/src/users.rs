@@ -263,7 +263,7 @@ fn user(line: &[u8], key: &[u8], rights: Option<&Table>) -> Result<User, LineErr
     if name.iter().any(|byte| byte.is_ascii_whitespace() || *byte == 0) {
         return Err(LineError::NameWithSpace);
     }
-    let password = if Verifier::is_meant(password) {
+    let password = if Verifier::looks_like_verifier(password) {
         Password::Hashed(Verifier::parse(password)?)
     } else if password.is_empty() {
         return Err(LineError::EmptyPassword);

@@ -10,7 +10,7 @@ use crate::load_words;
 /// Entries of a specification that do not affect the load's intensity: the length of the
 /// measurement, its seed, files, the preloaded keys (whose misses are a separate doubt), and the
 /// protocol, which is the server's.
-const ALIKE: [&str; 7] =
+const IGNORED: [&str; 7] =
     ["seconds", "seed", "identity", "tls_name", "login", "preload", "protocol"];
 
 /// The entries in which loads differ from the first, in words; empty if they are equal. The
@@ -37,7 +37,7 @@ pub(crate) fn between<'s>(loads: impl IntoIterator<Item = &'s Spec>) -> Vec<Stri
 /// The entries of a specification by their names in the JSON, as texts.
 fn entries(spec: &Spec) -> BTreeMap<String, String> {
     let Ok(Value::Object(entries)) = serde_json::to_value(spec) else { return BTreeMap::new() };
-    let told = entries.into_iter().filter(|(name, _)| !ALIKE.contains(&name.as_str()));
+    let told = entries.into_iter().filter(|(name, _)| !IGNORED.contains(&name.as_str()));
     let text = |(name, value): (String, Value)| match name.as_str() {
         "targets" => ("servers".to_owned(), spec.targets.len().to_string()),
         "pace" => (name, load_words::pace(spec)),

@@ -122,36 +122,37 @@ fn write_uuid(f: &mut fmt::Formatter<'_>, uuid: &Uuid) -> fmt::Result {
 /// Text that is not a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no set of MySQL transaction identifiers")]
-pub struct NotASet;
+pub struct InvalidGtidSet;
 
 impl FromStr for GtidSet {
-    type Err = NotASet;
+    type Err = InvalidGtidSet;
 
-    fn from_str(text: &str) -> Result<Self, NotASet> {
+    fn from_str(text: &str) -> Result<Self, InvalidGtidSet> {
         let mut set = Self::default();
         for server in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let mut parts = server.split(':').map(str::trim);
-            let mut origin = Origin::untagged(parts.next().and_then(uuid).ok_or(NotASet)?);
+            let mut origin = Origin::untagged(parts.next().and_then(uuid).ok_or(InvalidGtidSet)?);
             let mut is_empty = true;
             for part in parts {
                 if let Some(tag) = tag(part) {
                     // A tag without numbers after it names nothing.
                     if is_empty && !origin.tag.is_empty() {
-                        return Err(NotASet);
+                        return Err(InvalidGtidSet);
                     }
                     (origin.tag, is_empty) = (tag, true);
                     continue;
                 }
                 let (first, last) = part.split_once('-').unwrap_or((part, part));
-                let (first, last) = (number(first).ok_or(NotASet)?, number(last).ok_or(NotASet)?);
+                let (first, last) =
+                    (number(first).ok_or(InvalidGtidSet)?, number(last).ok_or(InvalidGtidSet)?);
                 if first == 0 || first > last {
-                    return Err(NotASet);
+                    return Err(InvalidGtidSet);
                 }
                 set.insert_interval(origin.clone(), first, last);
                 is_empty = false;
             }
             if is_empty {
-                return Err(NotASet);
+                return Err(InvalidGtidSet);
             }
         }
         Ok(set)

@@ -55,7 +55,7 @@ pub enum Position {
 #[error(
     "'{0}' is no position: expected mariadb-gtid:0-1-5, mysql-gtid:UUID:1-5, file:NAME:OFFSET, lsn:0/16B3748 or stream:=41"
 )]
-pub struct NotAPosition(pub String);
+pub struct InvalidPosition(pub String);
 
 impl Position {
     /// A place in PostgreSQL's log of any system and timeline.
@@ -178,10 +178,10 @@ fn log_place(text: &str) -> Option<Position> {
 }
 
 impl FromStr for Position {
-    type Err = NotAPosition;
+    type Err = InvalidPosition;
 
-    fn from_str(text: &str) -> Result<Self, NotAPosition> {
-        let refuse = || NotAPosition(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidPosition> {
+        let refuse = || InvalidPosition(text.to_owned());
         let (kind, rest) = text.split_once(':').ok_or_else(refuse)?;
         let found = match kind {
             "file" => rest.rsplit_once(':').and_then(|(name, offset)| {

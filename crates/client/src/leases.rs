@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use upstream::system::now;
 
 /// How long a refused key is read by get and filled by add before leases are tried again.
-const WITHOUT_FOR: Duration = Duration::from_secs(30);
+const LEASE_RETRY_AFTER: Duration = Duration::from_secs(30);
 
 /// Maximum number of remembered keys; beyond it, some are refused once more.
 const PLACES: usize = 1024;
@@ -54,7 +54,7 @@ impl Refused {
     /// Records that a lease of this key was refused.
     pub(crate) fn note(&self, key: &[u8]) {
         let (place, tag) = self.place(key);
-        let until_secs = self.now_secs().saturating_add(WITHOUT_FOR.as_secs());
+        let until_secs = self.now_secs().saturating_add(LEASE_RETRY_AFTER.as_secs());
         place.store(tag << 32 | until_secs.min(u64::from(u32::MAX)), Ordering::Relaxed);
     }
 }

@@ -224,7 +224,7 @@ impl LookAside {
             Next::Load(fill) => fill,
             Next::Value(value) => match value.decode() {
                 Ok(value) => return Ok(value),
-                Err(_) => reader.heal(),
+                Err(_) => reader.delete_unreadable(),
             },
         };
         // The marker is read after the token: a write in between voids the token.

@@ -119,7 +119,7 @@ impl<'c> Reader<'c> {
     }
 
     /// Deletes an unreadable value, so that the next caller fills the key.
-    pub(crate) fn heal(&self) -> Fill<'c> {
+    pub(crate) fn delete_unreadable(&self) -> Fill<'c> {
         // If that fails, the item stays until it expires.
         let _ = self.settings.client.tell(Request::new(Command::Delete, self.key));
         Fill::Nothing
@@ -152,7 +152,7 @@ impl<'c> Reader<'c> {
                 client.inner.refused.note(self.key);
                 self.find_without_leases().await
             }
-            Err(Error::Undecodable(_)) => Ok(Found::Miss(self.heal())),
+            Err(Error::Undecodable(_)) => Ok(Found::Miss(self.delete_unreadable())),
             Err(error) => Err(error),
         }
     }
@@ -185,7 +185,7 @@ impl<'c> Reader<'c> {
                 Ok(Found::Value(value))
             }
             Ok(None) => Ok(Found::Miss(Fill::Add)),
-            Err(Error::Undecodable(_)) => Ok(Found::Miss(self.heal())),
+            Err(Error::Undecodable(_)) => Ok(Found::Miss(self.delete_unreadable())),
             Err(error) => Err(error),
         }
     }

@@ -60,7 +60,7 @@ fn placed(name: &str, text: &str, message: &str) -> Option<Fault> {
 impl Checked {
     /// Faults and warnings for people, each with its line underlined.
     #[must_use]
-    pub fn for_people(&self, has_colours: bool) -> String {
+    pub fn to_text(&self, has_colours: bool) -> String {
         let renderer = if has_colours { Renderer::styled() } else { Renderer::plain() };
         let one = |(level, fault): (&Level<'static>, &Fault)| {
             let place = AnnotationKind::Primary.span(fault.span.clone());

@@ -130,7 +130,7 @@ fn check_files(files: &[String], as_json: bool) -> u8 {
         }
         match checked.to_json() {
             Value::Array(faults) if as_json => all.extend(faults),
-            _ => status = status.max(print(&checked.for_people(has_colours))),
+            _ => status = status.max(print(&checked.to_text(has_colours))),
         }
     }
     if as_json {

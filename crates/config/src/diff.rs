@@ -34,7 +34,7 @@ pub fn differences(
     let is_given = |key: &str| given.iter().any(|given| given.key == key);
     let mut found = Vec::new();
     for &(statistic, key) in SHOWN_BY {
-        if OF_THE_MACHINE.contains(&key) && !is_given(key) {
+        if MACHINE_DEPENDENT.contains(&key) && !is_given(key) {
             continue;
         }
         let Some(wanted) = wanted.get(statistic) else { continue };
@@ -91,7 +91,7 @@ pub(crate) fn to_json(found: &[Difference]) -> Value {
 }
 
 /// Settings whose defaults depend on the number of processors.
-const OF_THE_MACHINE: [&str; 2] = ["threads", "stripes"];
+const MACHINE_DEPENDENT: [&str; 2] = ["threads", "stripes"];
 
 /// The statistics, each with its setting.
 pub(crate) const SHOWN_BY: &[(&str, &str)] = &[

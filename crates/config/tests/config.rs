@@ -26,7 +26,7 @@ fn settle(flags: &[&str]) -> (options::Options, Vec<options::settings::Given>) {
 #[test]
 fn a_fault_is_underlined_and_has_a_hint() {
     let text = "port = 11211\nmemry_limit = \"1g\"\n".to_owned();
-    let said = check("server.toml", text).for_people(false);
+    let said = check("server.toml", text).to_text(false);
     let want = "\
 error: there is no setting 'memry_limit'
  --> server.toml:2:1
@@ -42,8 +42,8 @@ error: there is no setting 'memry_limit'
 #[test]
 fn colours_are_for_terminals() {
     let checked = check("server.toml", "port = true\n".to_owned());
-    assert!(checked.for_people(true).contains('\u{1b}'));
-    assert!(!checked.for_people(false).contains('\u{1b}'));
+    assert!(checked.to_text(true).contains('\u{1b}'));
+    assert!(!checked.to_text(false).contains('\u{1b}'));
     let json = checked.to_json();
     assert_eq!((&json[0]["line"], &json[0]["column"]), (&1.into(), &8.into()));
 }
@@ -66,7 +66,7 @@ fn the_published_schema_is_made_from_the_settings() {
 fn the_published_example_has_no_fault() {
     let text = fs::read_to_string(packaging("server.toml")).unwrap();
     let checked = check("server.toml", text.clone());
-    assert!(checked.faults.is_empty(), "{}", checked.for_people(false));
+    assert!(checked.faults.is_empty(), "{}", checked.to_text(false));
     // The text in comments is also correct.
     let all = text.lines().map(|line| match line.strip_prefix("# ") {
         Some(setting) if setting.contains(" = ") => setting,
@@ -74,7 +74,7 @@ fn the_published_example_has_no_fault() {
     });
     let all: Vec<_> = all.collect();
     let checked = check("server.toml", all.join("\n"));
-    assert!(checked.faults.is_empty(), "{}", checked.for_people(false));
+    assert!(checked.faults.is_empty(), "{}", checked.to_text(false));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use top::Member;
 
 use crate::key::{self, fault};
 use crate::routes::Source;
-use crate::servers::{Change, Wish};
+use crate::servers::{Change, ChangeRequest};
 use crate::slabs::slabs;
 use crate::tier::Tier;
 
@@ -24,7 +24,7 @@ pub(crate) struct Answers {
 
 /// The reason why there is no answer.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) enum Missing {
+pub(crate) enum QueryError {
     /// There is no such path or member.
     Unknown,
     /// The request is wrong.
@@ -37,10 +37,10 @@ impl Answers {
         &self,
         path: &str,
         parameters: &BTreeMap<String, String>,
-    ) -> Result<Value, Missing> {
+    ) -> Result<Value, QueryError> {
         let of = |name: &str| parameters.get(name).map_or("", String::as_str);
         match path {
-            "/api/history" => self.tier.history(of("of")).ok_or(Missing::Unknown),
+            "/api/history" => self.tier.history(of("of")).ok_or(QueryError::Unknown),
             "/api/member" => self.member(of("address")),
             "/api/samples" => Ok(self.samples()),
             "/api/slabs" => self.slabs(of("address")),
@@ -50,17 +50,17 @@ impl Answers {
             "/api/invalidation" => Ok(self.invalidation()),
             "/api/advice" => Ok(self.advice()),
             "/api/doctor" => Ok(json!(doctor::examine(&Host::at("/".as_ref()), &[]))),
-            _ => Err(Missing::Unknown),
+            _ => Err(QueryError::Unknown),
         }
     }
 
-    fn find(&self, address: &str) -> Result<Member, Missing> {
+    fn find(&self, address: &str) -> Result<Member, QueryError> {
         let mut members = self.tier.members().into_iter();
-        members.find(|member| member.target.address == address).ok_or(Missing::Unknown)
+        members.find(|member| member.target.address == address).ok_or(QueryError::Unknown)
     }
 
     /// All statistics of one member.
-    fn member(&self, address: &str) -> Result<Value, Missing> {
+    fn member(&self, address: &str) -> Result<Value, QueryError> {
         let member = self.find(address)?;
         let mut stats = BTreeMap::new();
         for reading in [&member.details, &member.now].into_iter().flatten() {
@@ -77,15 +77,15 @@ impl Answers {
         Value::Array(servers.map(|(member, details)| samples(member, details)).collect())
     }
 
-    fn slabs(&self, address: &str) -> Result<Value, Missing> {
+    fn slabs(&self, address: &str) -> Result<Value, QueryError> {
         let member = self.find(address)?;
         let found = slabs(&member.target.address, &self.tier.options);
         Ok(found.unwrap_or_else(|error| json!({"error": error.to_string()})))
     }
 
-    fn key(&self, key: &str, operation: &str) -> Result<Value, Missing> {
+    fn key(&self, key: &str, operation: &str) -> Result<Value, QueryError> {
         if let Some(why) = fault(key) {
-            return Err(Missing::Wrong(why.to_owned()));
+            return Err(QueryError::Wrong(why.to_owned()));
         }
         let operation = if operation.is_empty() { "get" } else { operation };
         let servers = self.tier.servers();
@@ -93,10 +93,10 @@ impl Answers {
     }
 
     /// The effect of draining or adding a server.
-    fn change(&self, action: &str, server: &str, pool: &str) -> Result<Value, Missing> {
-        let wish = Wish::of(action, server, pool).ok_or(Missing::Unknown)?;
-        let source = self.config.as_ref().ok_or(Missing::Unknown)?;
-        let change = Change::of(&wish, source).map_err(Missing::Wrong)?;
+    fn change(&self, action: &str, server: &str, pool: &str) -> Result<Value, QueryError> {
+        let wish = ChangeRequest::of(action, server, pool).ok_or(QueryError::Unknown)?;
+        let source = self.config.as_ref().ok_or(QueryError::Unknown)?;
+        let change = Change::of(&wish, source).map_err(QueryError::Wrong)?;
         Ok(change.shown())
     }
 
@@ -233,7 +233,7 @@ mod tests {
         Answers { tier: tier.unwrap(), config: None }
     }
 
-    fn ask(answers: &Answers, path: &str, pairs: &[(&str, &str)]) -> Result<Value, Missing> {
+    fn ask(answers: &Answers, path: &str, pairs: &[(&str, &str)]) -> Result<Value, QueryError> {
         let owned = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         answers.of(path, &owned.collect())
     }
@@ -247,10 +247,10 @@ mod tests {
             ("/api/member", &[]),
             ("/api/slabs", &[("address", "10.0.0.9:1")]),
         ] {
-            assert_eq!(ask(&answers, path, pairs), Err(Missing::Unknown), "{path}");
+            assert_eq!(ask(&answers, path, pairs), Err(QueryError::Unknown), "{path}");
         }
         let wrong = ask(&answers, "/api/key", &[("key", "a\r\nflush_all")]);
-        assert!(matches!(wrong, Err(Missing::Wrong(_))));
+        assert!(matches!(wrong, Err(QueryError::Wrong(_))));
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(crate) fn look(
     servers: &[Target],
     options: &Options,
 ) -> Value {
-    let way = config.map(|source| Way::of(key, operation, source));
+    let way = config.map(|source| KeyRoute::of(key, operation, source));
     let bare = way.as_ref().map_or(key, |way| way.bare.as_str());
     let held = each(servers, |address| held(address, bare, options));
     let held: Vec<Value> = servers
@@ -61,7 +61,7 @@ pub(crate) fn look(
 }
 
 /// The path through a configuration.
-struct Way {
+struct KeyRoute {
     /// The text of `holdall explain`, or the reason why there is none.
     text: String,
     /// The responsible servers, one for each listener.
@@ -70,7 +70,7 @@ struct Way {
     bare: String,
 }
 
-impl Way {
+impl KeyRoute {
     fn of(key: &str, operation: &str, source: &Source) -> Self {
         let file = source.file.to_string_lossy();
         let mut words = vec!["--op", operation, "--config", &file];
@@ -214,12 +214,12 @@ mod tests {
             "routes":[{"aliases":["/a/b/"],"route":"PoolRoute|A"}]}"#;
         std::fs::write(&file, text).unwrap();
         let mut source = Source { file, route_prefix: Some("/a/b/".to_owned()) };
-        let way = Way::of("/a/b/user:1", "get", &source);
+        let way = KeyRoute::of("/a/b/user:1", "get", &source);
         assert_eq!((way.bare.as_str(), way.servers.len()), ("user:1", 1));
         assert!(way.servers[0].contains("127.0.0.1:7") && way.text.contains("is answered by"));
-        assert_eq!(Way::of("user:1", "get", &source).servers, way.servers);
-        assert!(Way::of("a", "dance", &source).text.contains("there is no command"));
+        assert_eq!(KeyRoute::of("user:1", "get", &source).servers, way.servers);
+        assert!(KeyRoute::of("a", "dance", &source).text.contains("there is no command"));
         source.file = "/nowhere".into();
-        assert!(!Way::of("a", "get", &source).text.is_empty());
+        assert!(!KeyRoute::of("a", "get", &source).text.is_empty());
     }
 }

@@ -24,12 +24,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
 use crate::admission::{Admission, Refusal};
-use crate::answers::{Answers, Missing};
+use crate::answers::{Answers, QueryError};
 use crate::flush::flush;
 use crate::key::fault;
 use crate::note::note;
 use crate::page::Page;
-use crate::servers::{Change, Wish};
+use crate::servers::{Change, ChangeRequest};
 
 /// Maximum number of connections; more are closed.
 const CONNECTIONS_MAX: usize = 128;
@@ -38,7 +38,7 @@ const CONNECTIONS_MAX: usize = 128;
 const STREAMS_MAX: usize = 64;
 
 /// Maximum number of concurrent requests that query servers or the host.
-const QUESTIONS_MAX: usize = 8;
+const QUERIES_MAX: usize = 8;
 
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -75,7 +75,7 @@ impl Console {
             admission,
             page: Page::new(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
-            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            questions: Arc::new(Semaphore::new(QUERIES_MAX)),
             actions: Arc::new(Semaphore::new(1)),
         }
     }
@@ -94,13 +94,13 @@ impl Console {
         }
         let server = word("server").ok_or("there is no server")?;
         let action = path.trim_start_matches("/api/");
-        let wish = Wish::of(action, server, word("pool").unwrap_or_default());
+        let wish = ChangeRequest::of(action, server, word("pool").unwrap_or_default());
         let wish = wish.ok_or("there is no such action")?;
         let source = self.answers.config.as_ref().ok_or("this console has no --config")?;
         let change = Change::of(&wish, source)?;
         let shown = change.shown();
         change.write()?;
-        note(&format!("{user} {}", wish.told()));
+        note(&format!("{user} {}", wish.description()));
         Ok(shown)
     }
 }
@@ -208,10 +208,10 @@ async fn question(path: &str, query: &str, console: &Arc<Console>) -> Response<B
     let parameters: BTreeMap<String, String> = pairs.into_owned().collect();
     let (path, console) = (path.to_owned(), Arc::clone(console));
     let turns = Arc::clone(&console.questions);
-    match in_turn(turns, move || console.answers.of(&path, &parameters)).await {
+    match run_limited(turns, move || console.answers.of(&path, &parameters)).await {
         Ok(Ok(value)) => of_json(&value),
-        Ok(Err(Missing::Unknown)) => text(StatusCode::NOT_FOUND, "there is nothing here"),
-        Ok(Err(Missing::Wrong(why))) => text(StatusCode::BAD_REQUEST, &why),
+        Ok(Err(QueryError::Unknown)) => text(StatusCode::NOT_FOUND, "there is nothing here"),
+        Ok(Err(QueryError::Wrong(why))) => text(StatusCode::BAD_REQUEST, &why),
         Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the answer failed"),
     }
 }
@@ -224,7 +224,7 @@ async fn act(path: &str, body: Incoming, user: &str, console: &Arc<Console>) -> 
     let value: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
     let (action, user, console) = (path.to_owned(), user.to_owned(), Arc::clone(console));
     let turns = Arc::clone(&console.actions);
-    match in_turn(turns, move || console.act(&action, &value, &user)).await {
+    match run_limited(turns, move || console.act(&action, &value, &user)).await {
         Ok(Ok(value)) => of_json(&value),
         Ok(Err(why)) => text(StatusCode::BAD_REQUEST, &why),
         Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the action failed"),
@@ -233,7 +233,7 @@ async fn act(path: &str, body: Incoming, user: &str, console: &Arc<Console>) -> 
 
 /// Runs potentially slow work in turn. A disconnect ends only the waiting: started work keeps its
 /// turn until it is done.
-async fn in_turn<T: Send + 'static>(
+async fn run_limited<T: Send + 'static>(
     turns: Arc<Semaphore>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
@@ -400,7 +400,7 @@ mod tests {
         let name = member.local_addr().unwrap().to_string();
         let (_runtime, address) = console_of(&name, options);
         let mut asked = Vec::new();
-        for _ in 0..5 * QUESTIONS_MAX {
+        for _ in 0..5 * QUERIES_MAX {
             let mut client = TcpStream::connect(address).unwrap();
             write!(client, "GET /api/key?key=a HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
             // The time for the console to query, if it does.
@@ -410,7 +410,7 @@ mod tests {
         assert!(get(address, "/").starts_with("HTTP/1.1 200 "));
         asked.extend(std::iter::from_fn(|| member.accept().ok()));
         // One of these is for the statistics that the page shows.
-        assert!(asked.len() <= QUESTIONS_MAX + 1, "{}", asked.len());
+        assert!(asked.len() <= QUERIES_MAX + 1, "{}", asked.len());
         assert!(asked.len() > 1, "none was asked");
         drop((member, asked));
     }

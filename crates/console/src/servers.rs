@@ -22,7 +22,7 @@ const KEYS_TRIED: u32 = 10_000;
 
 /// The requested change.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Wish {
+pub(crate) enum ChangeRequest {
     /// The server leaves every pool.
     Drain {
         /// The name in the configuration.
@@ -49,7 +49,7 @@ pub(crate) struct Change {
     pools: Vec<(String, usize, usize)>,
 }
 
-impl Wish {
+impl ChangeRequest {
     /// The wish in an action's path and body.
     pub(crate) fn of(action: &str, server: &str, pool: &str) -> Option<Self> {
         let server = server.to_owned();
@@ -61,7 +61,7 @@ impl Wish {
     }
 
     /// The text for the line on stderr.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         match self {
             Self::Drain { server } => format!("drains the server {server}"),
             Self::Add { server, pool } => format!("adds the server {server} to the pool {pool}"),
@@ -98,7 +98,7 @@ impl Change {
     /// # Errors
     ///
     /// Returns the reason why it cannot be made here.
-    pub(crate) fn of(wish: &Wish, source: &Source) -> Result<Self, String> {
+    pub(crate) fn of(wish: &ChangeRequest, source: &Source) -> Result<Self, String> {
         let server = wish.server();
         let is_address = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_[]".contains(&byte);
         if !server.bytes().all(is_address) || !server.contains(':') || server.len() > 255 {
@@ -113,10 +113,10 @@ impl Change {
         let changing: Vec<&Pool> =
             pools.iter().copied().filter(|pool| wish.servers_after(pool) != names(pool)).collect();
         match wish {
-            Wish::Drain { .. } if changing.is_empty() => {
+            ChangeRequest::Drain { .. } if changing.is_empty() => {
                 return Err(format!("no pool of the configuration has the server {server}"));
             }
-            Wish::Add { pool, .. } if changing.is_empty() => {
+            ChangeRequest::Add { pool, .. } if changing.is_empty() => {
                 return Err(format!("the configuration has no pool '{pool}'"));
             }
             _ => {}
@@ -193,7 +193,7 @@ impl Change {
 }
 
 /// Refuses wishes that an edit of only the list of servers cannot fulfil.
-fn refuse(wish: &Wish, pool: &Pool) -> Result<(), String> {
+fn refuse(wish: &ChangeRequest, pool: &Pool) -> Result<(), String> {
     let name = &pool.name;
     if pool.weights.is_some() || pool.tags.is_some() {
         return Err(format!("pool {name} has a second list with a place for each server"));
@@ -202,7 +202,7 @@ fn refuse(wish: &Wish, pool: &Pool) -> Result<(), String> {
     if servers.is_empty() {
         return Err(format!("it is the last server of pool {name}"));
     }
-    if matches!(wish, Wish::Add { server, .. } if names(pool).contains(server)) {
+    if matches!(wish, ChangeRequest::Add { server, .. } if names(pool).contains(server)) {
         return Err(format!("pool {name} has the server already"));
     }
     Ok(())
@@ -259,8 +259,8 @@ mod tests {
         (folder, Source { file, route_prefix: None })
     }
 
-    fn wish(action: &str, server: &str, pool: &str) -> Wish {
-        Wish::of(action, server, pool).unwrap()
+    fn wish(action: &str, server: &str, pool: &str) -> ChangeRequest {
+        ChangeRequest::of(action, server, pool).unwrap()
     }
 
     #[test]

@@ -11,7 +11,7 @@ use plan::Target;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tools::{Options, Role};
-use top::{Member, Poller, Row, Wish, totals};
+use top::{Extras, Member, Poller, Row, totals};
 
 use crate::history::{Frame, History, Line};
 
@@ -43,7 +43,7 @@ impl Tier {
         options: Options,
         interval: Duration,
     ) -> Result<Arc<Self>> {
-        let poller = Poller::start(targets, &options, interval, Wish::default())?;
+        let poller = Poller::start(targets, &options, interval, Extras::default())?;
         let (ticks, _) = watch::channel(Bytes::new());
         let history = Mutex::new(History::default());
         let tier = Arc::new(Self { poller, history, ticks, options });
@@ -95,7 +95,7 @@ impl Tier {
     fn wish(&self) {
         let is_watched = self.ticks.receiver_count() > 0;
         let details_each = is_watched.then_some(DETAILS_EACH);
-        self.poller.want(Wish { hot_keys: is_watched, details_of: None, details_each });
+        self.poller.want(Extras { hot_keys: is_watched, details_of: None, details_each });
     }
 
     fn tick(&self) {

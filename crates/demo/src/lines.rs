@@ -7,14 +7,14 @@ use crate::result::Outcome;
 use crate::stage::Stage;
 
 /// Prints a line; a closed pipe is no failure.
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_line(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
 /// Prints the events after the first `printed`.
 pub(crate) fn events(stage: &Stage, printed: &mut usize) {
     for (at, text) in stage.events.iter().skip(*printed) {
-        say(&format!("{at:6.1} s  {text}"));
+        print_line(&format!("{at:6.1} s  {text}"));
     }
     *printed = stage.events.len();
 }
@@ -44,7 +44,7 @@ pub(crate) fn second(stage: &Stage, printed: &mut usize) {
     let behind = second.regions.last().map_or(0, |region| region.behind_ms);
     let _ =
         write!(line, "  {queries} queries, stalest {stalest:.0} ms, replica {behind} ms behind");
-    say(&line);
+    print_line(&line);
 }
 
 /// The figures of the whole run.

@@ -22,7 +22,7 @@ use crate::recorder::{From, Recorder, Seen};
 const USERS: u32 = 16;
 
 /// The times after which a user reads its own write.
-const LOOKS_AT_OWN: [Duration; 5] = [
+const OWN_READ_DELAYS: [Duration; 5] = [
     Duration::from_millis(20),
     Duration::from_millis(400),
     Duration::from_millis(1000),
@@ -347,7 +347,11 @@ impl User {
         drop(last);
         if done.is_ok() {
             let now = Instant::now();
-            self.written.extend(LOOKS_AT_OWN.map(|after| Look { due: now + after, key, version }));
+            self.written.extend(OWN_READ_DELAYS.map(|after| Look {
+                due: now + after,
+                key,
+                version,
+            }));
             self.written.make_contiguous().sort_by_key(|look| look.due);
         }
     }

@@ -33,7 +33,8 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Runs it.
 pub(crate) async fn run(folder: &Folder, plan: Plan) -> Result<Outcome> {
-    let mut stage = Stage::start(folder, plan.kind, plan.shape, plan.distance, lines::say).await?;
+    let mut stage =
+        Stage::start(folder, plan.kind, plan.shape, plan.distance, lines::print_line).await?;
     let mut view = if plan.is_live { Some(View::open()?) } else { None };
     let mut steps: VecDeque<(Duration, Action)> = plan.script.0.into();
     let (begin, mut second) = (Instant::now(), Instant::now());
@@ -72,7 +73,7 @@ pub(crate) async fn run(folder: &Folder, plan: Plan) -> Result<Outcome> {
         }
     }
     drop(view);
-    lines::say("the load ends; waiting until everything is delivered");
+    lines::print_line("the load ends; waiting until everything is delivered");
     let (looked_up, stale_left) = stage.end().await?;
     lines::events(&stage, &mut printed);
     Ok(outcome(stage, plan.command, plan.kind, looked_up, stale_left))

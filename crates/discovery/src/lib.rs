@@ -108,7 +108,7 @@ struct Known {
 
 impl Known {
     /// Returns true if this answer replaces it.
-    fn gives_way(&self, answer: &Answer, now: Instant) -> bool {
+    fn is_replaced_by(&self, answer: &Answer, now: Instant) -> bool {
         answer.version >= self.answer.version || now.duration_since(self.at) >= OLDER_FOR
     }
 }
@@ -246,7 +246,7 @@ impl Discovery {
     fn keep(&self, source: &str, answer: Answer) -> Vec<Member> {
         let (mut found, now) = (self.found.lock(), Instant::now());
         let known = found.get(source);
-        if let Some(known) = known.filter(|known| !known.gives_way(&answer, now)) {
+        if let Some(known) = known.filter(|known| !known.is_replaced_by(&answer, now)) {
             return known.answer.members.clone();
         }
         let is_known = known.is_some_and(|known| known.answer.members == answer.members);
@@ -393,9 +393,9 @@ mod tests {
         let of = |version| Answer { version, members: member("10.0.0.1:1") };
         let now = Instant::now();
         let known = Known { answer: of(12), at: now };
-        assert!(known.gives_way(&of(12), now) && known.gives_way(&of(13), now));
-        assert!(!known.gives_way(&of(11), now));
-        assert!(known.gives_way(&of(1), now + OLDER_FOR));
+        assert!(known.is_replaced_by(&of(12), now) && known.is_replaced_by(&of(13), now));
+        assert!(!known.is_replaced_by(&of(11), now));
+        assert!(known.is_replaced_by(&of(1), now + OLDER_FOR));
         let discovery = Discovery::default();
         assert_eq!(discovery.keep("a", of(12)), member("10.0.0.1:1"));
         let older = Answer { version: 11, members: member("10.0.0.2:1") };

@@ -29,7 +29,7 @@ impl Words {
                 }
             }
         }
-        // memcached skips the space of `-m 1024` in one word, as lists of arguments in YAML have it.
+        // memcached skips the space of `-m 1024` in one word, which lists in YAML contain.
         found.into_iter().map(str::trim_start).collect()
     }
 

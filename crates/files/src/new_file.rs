@@ -78,7 +78,7 @@ impl NewFile {
             .permissions(Permissions::from_mode(mode))
             .tempfile_in(folder)?;
         if let Some((path, data)) = like {
-            give(file.as_file(), &data)?;
+            copy_owner(file.as_file(), &data)?;
             file.as_file().set_permissions(data.permissions())?;
             copy_list(file.as_file(), path)?;
         }
@@ -116,7 +116,7 @@ impl Write for NewFile {
 }
 
 /// Gives a file to the owner and the group of another.
-fn give(file: &File, like: &Metadata) -> io::Result<()> {
+fn copy_owner(file: &File, like: &Metadata) -> io::Result<()> {
     if fchown(file, Some(like.uid()), Some(like.gid())).is_ok() {
         return Ok(());
     }

@@ -74,7 +74,7 @@ impl Worker<'_> {
             if let Some(clients) = clients.as_mut().filter(|_| !is_over) {
                 self.hand_out(clients, now)?;
             }
-            self.tell(now);
+            self.report_progress(now);
             let is_over = is_over || self.fill.is_some() || self.run.spec.requests > 0;
             if is_over && self.conns.iter().all(|conn| conn.waiting.is_empty()) {
                 return Ok(());
@@ -145,7 +145,7 @@ impl Worker<'_> {
 fn room(spec: &Spec, conn: &Conn) -> u64 {
     let room = spec.pipeline as u64;
     if spec.reconnect > 0 && !conn.transport.is_udp() {
-        room.min(spec.reconnect.saturating_sub(conn.asked_here()))
+        room.min(spec.reconnect.saturating_sub(conn.requests_since_reconnect()))
     } else {
         room
     }

@@ -86,7 +86,7 @@ impl Conn {
     }
 
     /// Requests written since the last reconnect.
-    pub(super) fn asked_here(&self) -> u64 {
+    pub(super) fn requests_since_reconnect(&self) -> u64 {
         self.asked - self.asked_before
     }
 

@@ -67,7 +67,7 @@ impl Worker<'_> {
             for event in &events {
                 self.serve(usize::try_from(event.data.u64())?, event.flags, now)?;
             }
-            self.tell(now);
+            self.report_progress(now);
             self.check_silence(now, !events.is_empty() || !is_waiting)?;
         }
     }

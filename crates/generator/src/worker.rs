@@ -217,7 +217,7 @@ impl<'a> Worker<'a> {
     /// True if a connection has had its number of requests before a reconnect.
     pub(super) fn is_spent(&self, conn: &Conn) -> bool {
         let limit = self.run.spec.reconnect;
-        limit > 0 && conn.asked_here() >= limit && !conn.transport.is_udp()
+        limit > 0 && conn.requests_since_reconnect() >= limit && !conn.transport.is_udp()
     }
 
     /// Reconnects a spent connection without outstanding replies.
@@ -304,7 +304,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Counts the turn's results after each turn, and reports them as progress.
-    pub(super) fn tell(&mut self, now: u64) {
+    pub(super) fn report_progress(&mut self, now: u64) {
         self.record.settle();
         let new = self.record.answered - self.told;
         if new > 0 {

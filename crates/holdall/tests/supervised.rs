@@ -79,7 +79,7 @@ impl Supervised {
 }
 
 /// Starts `command`, which reads its files again on SIGHUP and goes on, and ends it.
-fn hear(scratch: &Scratch, command: Command) {
+fn assert_notifications(scratch: &Scratch, command: Command) {
     let started = Supervised::start(scratch, command);
     started.is_alive();
     for _ in 0..2 {
@@ -94,7 +94,7 @@ fn hear(scratch: &Scratch, command: Command) {
 
 #[test]
 fn the_server_says_that_it_is_ready_alive_and_ending() {
-    hear(&Scratch::new(), holdall(&["serve", "-p", "-1"]));
+    assert_notifications(&Scratch::new(), holdall(&["serve", "-p", "-1"]));
 }
 
 #[test]
@@ -103,12 +103,12 @@ fn the_proxy_says_that_it_is_ready_alive_and_ending() {
     let port = free_port().to_string();
     let config = r#"{"pools":{"A":{"servers":["127.0.0.1:1"]}},"route":"PoolRoute|A"}"#;
     let arguments = ["route", "--config-str", config, "-p", &port, "--asynclog-disable"];
-    hear(&scratch, holdall(&arguments));
+    assert_notifications(&scratch, holdall(&arguments));
     fs::write(scratch.path("users"), "user:secret\n").unwrap();
     fs::set_permissions(scratch.path("users"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::remove_file(scratch.path("notify")).unwrap();
     let users = scratch.text("users");
-    hear(&scratch, holdall(&[&arguments[..], &["--auth-file", &users]].concat()));
+    assert_notifications(&scratch, holdall(&[&arguments[..], &["--auth-file", &users]].concat()));
 }
 
 /// It waits in the middle of its start for whom it asks for its servers.

@@ -288,14 +288,14 @@ impl<S: DiskQueue> Backlog<S> {
         self.own().waiting.fetch_sub(keys as u64, Relaxed);
         self.own().spooled.fetch_add(keys as u64, Relaxed);
         if let Some(last) = batch.last() {
-            self.say_acked(last.seq);
+            self.publish_ack(last.seq);
         }
         self.count();
         self.room.notify_one();
         self.arrived.notify_one();
     }
 
-    fn say_acked(&self, seq: u64) {
+    fn publish_ack(&self, seq: u64) {
         // At the end, no task listens.
         let _ = self.acked.send_if_modified(|seen| {
             let is_more = *seen < seq;
@@ -342,7 +342,7 @@ impl<S: DiskQueue> Backlog<S> {
 
     /// Waits until there is something to take, the source changes, or `until` passes. False if the
     /// backlog is closed and empty.
-    pub async fn until_something(&self, until: Instant) -> bool {
+    pub async fn wait_for_work(&self, until: Instant) -> bool {
         self.until_waiting(1, until).await
     }
 
@@ -413,7 +413,7 @@ impl<S: DiskQueue> Backlog<S> {
         }
         drop(state);
         self.own().waiting.fetch_sub(keys as u64, Relaxed);
-        self.say_acked(acked);
+        self.publish_ack(acked);
         self.room.notify_one();
     }
 

@@ -157,7 +157,7 @@ where
 /// # Errors
 ///
 /// When the connection fails or answers do not fit.
-pub async fn aloud<S>(
+pub async fn with_replies<S>(
     wire: &mut Wire<S>,
     keys: &[&Bytes],
     hint: Hint,
@@ -346,7 +346,7 @@ mod tests {
         let (ours, mut theirs) = duplex(1 << 16);
         theirs.write_all(b"HD\r\nSERVER_ERROR tko\r\nMN\r\n").await.unwrap();
         let mut wire = BufStream::new(ours);
-        let answers = aloud(&mut wire, &[&key, &key], Hint::Now).await.unwrap();
+        let answers = with_replies(&mut wire, &[&key, &key], Hint::Now).await.unwrap();
         assert_eq!(answers, [None, Some("SERVER_ERROR tko".to_owned())]);
         drop(wire);
         let mut sent = String::new();

@@ -58,7 +58,7 @@ impl CanaryStats {
     }
 
     /// Records why a beat is not proven.
-    pub fn hinder(&self, obstacle: Obstacle) {
+    pub fn set_obstacle(&self, obstacle: Obstacle) {
         self.seen.lock().obstacle = obstacle;
     }
 

@@ -54,7 +54,7 @@ const REACH_EVERY: Duration = Duration::from_secs(1);
 
 /// The pause before a refused delete is sent again, and between log lines about it.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// One cluster's task.
 pub struct Destination<N: Network, S> {
@@ -164,7 +164,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     async fn memory_turn(&mut self) -> bool {
         let due = self.next_turn();
         let wake = if self.reach().await { due } else { due.min(Instant::now() + REACH_EVERY) };
-        if self.backlog.until_something(wake).await {
+        if self.backlog.wait_for_work(wake).await {
             if Instant::now() < wake {
                 self.stream().await;
             }
@@ -213,7 +213,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.send_all(&all, &[]).await;
         self.deferred.note_age(since_us);
         for (seq, flush) in flushes {
-            self.flush_for_sure(seq, &flush, since_us).await;
+            self.flush_with_retries(seq, &flush, since_us).await;
         }
         self.flush_rest(refused.flushes, since_us).await;
         self.own().deferred.store(self.deferred.keys.len() as u64, Relaxed);
@@ -248,7 +248,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
     async fn flush_group(&mut self, deliveries: &[Arc<Delivery>]) {
         for delivery in deliveries {
             if let Work::Flush(flush) = &delivery.work {
-                self.flush_for_sure(delivery.seq, flush, delivery.committed_us).await;
+                self.flush_with_retries(delivery.seq, flush, delivery.committed_us).await;
             }
         }
     }
@@ -266,7 +266,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
 
     /// Flushes, however long it takes to find a router. A flush that misses an unreachable server
     /// is deferred: it delays nothing else and does not empty the other servers again.
-    async fn flush_for_sure(&mut self, seq: u64, flush: &Flush, committed_us: u64) {
+    async fn flush_with_retries(&mut self, seq: u64, flush: &Flush, committed_us: u64) {
         while self.is_valid()
             && let Err(error) = self.flush(flush).await
         {
@@ -294,7 +294,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         }
         for (seq, flush) in flushes {
             if matches!(reached, Ok(true)) {
-                self.flush_for_sure(seq, &flush, since_us).await;
+                self.flush_with_retries(seq, &flush, since_us).await;
             } else {
                 self.defer_flush(seq, flush, since_us);
             }
@@ -368,7 +368,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         let plain: Vec<&Bytes> = keys.iter().map(|(_, key)| *key).collect();
         let within = self.target.limits.answer_within;
         let wire = self.connected().await?;
-        let answers = answer(within, batch::aloud(wire, &plain, hint)).await?;
+        let answers = answer(within, batch::with_replies(wire, &plain, hint)).await?;
         let by = Some(self.next_router % self.target.routers.len());
         let committed_us = self.own().oldest_us.load(Relaxed);
         for ((seq, key), answer) in keys.iter().zip(answers) {
@@ -489,7 +489,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         if now < self.tell_at {
             return;
         }
-        self.tell_at = now + TOLD_EVERY;
+        self.tell_at = now + REFUSAL_LOG_INTERVAL;
         let (cluster, key) = (&self.own().name, key.escape_ascii());
         (self.target.log)(&format!(
             "cluster {cluster}: the delete of '{key}' is answered '{answer}'; it is sent again \

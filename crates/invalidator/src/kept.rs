@@ -156,7 +156,7 @@ impl<N: Network> KeptDeletes<N> {
         }
         let asked = async {
             let mut wire = BufStream::new(self.network.dial(&self.routers[at]).await?);
-            batch::aloud(&mut wire, keys, hint).await
+            batch::with_replies(&mut wire, keys, hint).await
         };
         let asked = timeout(self.within, asked).await;
         asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))

@@ -262,7 +262,7 @@ impl Turns<'_> {
                 }
             };
             if let Err(Ended::Lacking(_)) = &ended {
-                member.say_lacking().await;
+                member.announce_missing_changes().await;
             }
             ended?;
             if !is_lost {

@@ -144,7 +144,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
             {
                 self.hold(read);
             }
-            self.let_out().await?;
+            self.dispatch_visible().await?;
             let is_due = self.is_blind && Instant::now() >= self.probed_at + self.pause;
             if !self.held.is_empty() || is_due {
                 self.gather(&mut reads).await;
@@ -175,7 +175,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
     }
 
     /// Dispatches the reads that are visible and advances the position.
-    async fn let_out(&mut self) -> io::Result<()> {
+    async fn dispatch_visible(&mut self) -> io::Result<()> {
         for at in 0..self.held.len() {
             if self.held[at].work.is_none() {
                 continue;

@@ -315,7 +315,7 @@ fn data(made: &mut Settings, redis: &Redis) {
 
 /// Commands that clients used since the server's start.
 fn commands(made: &mut Settings, redis: &Redis) {
-    let of_clients = redis.calls.iter().filter(|(name, _)| !ITS_OWN.contains(&family(name)));
+    let of_clients = redis.calls.iter().filter(|(name, _)| !ADMINISTRATIVE.contains(&family(name)));
     let (known, unknown): (Vec<_>, Vec<_>) =
         of_clients.partition(|(name, _)| COUNTERPARTS.iter().any(|(known, _)| known == name));
     for (name, calls) in unknown {
@@ -334,7 +334,7 @@ fn family(command: &str) -> &str {
 }
 
 /// Commands of operators and of connections, which clients' code does not contain.
-const ITS_OWN: [&str; 22] = [
+const ADMINISTRATIVE: [&str; 22] = [
     "acl", "auth", "bgsave", "client", "cluster", "command", "config", "dbsize", "debug", "hello",
     "info", "latency", "memory", "monitor", "ping", "quit", "readonly", "save", "scan", "select",
     "shutdown", "slowlog",

@@ -30,7 +30,7 @@ fn a_memcached_s_settings_become_a_file_without_a_fault() {
         ("auth_enabled_sasl", "no"),
     ]));
     let checked = check("server.toml", made.text.clone());
-    assert!(checked.faults.is_empty(), "{}", checked.for_people(false));
+    assert!(checked.faults.is_empty(), "{}", checked.to_text(false));
     for line in [
         "listen = [\"*\"]",
         "memory_limit = 256",

@@ -80,7 +80,7 @@ fn settings_become_a_file_without_a_fault() {
         &[],
     ));
     let checked = check("server.toml", made.text.clone());
-    assert!(checked.faults.is_empty(), "{}", checked.for_people(false));
+    assert!(checked.faults.is_empty(), "{}", checked.to_text(false));
     let want = "\
 listen = [\"127.0.0.1\"]
 port = 6380

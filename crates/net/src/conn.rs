@@ -211,7 +211,7 @@ impl<S> Conn<S> {
     }
 
     /// Sends the end of the stream to a TLS peer, if its socket takes it at once.
-    pub(crate) fn say_end(&mut self, scratch: &mut Scratch) {
+    pub(crate) fn send_close_notify(&mut self, scratch: &mut Scratch) {
         if let Some(tls) = &mut self.tls
             && self.pending.is_empty()
         {

@@ -178,7 +178,7 @@ impl DatagramSocket {
                 // The path cannot take such datagrams whole, or the device cannot checksum them:
                 // split them here.
                 Err(Errno::INVAL | Errno::IO | Errno::MSGSIZE) if self.segments > 1 => {
-                    self.cut_ourselves(batch, sent);
+                    self.stop_segmentation(batch, sent);
                     sent = 0;
                 }
                 Err(Errno::AGAIN) => break,
@@ -193,7 +193,7 @@ impl DatagramSocket {
 
     /// Makes each message one datagram from now on, including the unsent ones of `batch`.
     #[cold]
-    fn cut_ourselves(&mut self, batch: &mut Datagrams, sent: usize) {
+    fn stop_segmentation(&mut self, batch: &mut Datagrams, sent: usize) {
         // Zero switches it off, which cannot fail if switching it on did not.
         let _ = self.set_segment_bytes(0);
         self.segments = 1;

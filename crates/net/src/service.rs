@@ -130,7 +130,7 @@ pub trait Service {
 
     /// True if answers to this session are still to come. Such a connection outlives the end of its
     /// input, and a drain.
-    fn owes(&self, _session: &Self::Session) -> bool {
+    fn has_pending_replies(&self, _session: &Self::Session) -> bool {
         false
     }
 }

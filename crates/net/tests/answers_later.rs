@@ -94,7 +94,7 @@ impl Service for Later {
         }
     }
 
-    fn owes(&self, session: &Session) -> bool {
+    fn has_pending_replies(&self, session: &Session) -> bool {
         session.owed
     }
 }

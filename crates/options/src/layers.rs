@@ -117,7 +117,7 @@ impl Layers {
         for (name, value) in &environment.variables {
             let key = name.to_lowercase();
             let Some(setting) = self.known.iter().find(|setting| setting.key == key) else {
-                if !is_others(name, value) {
+                if !is_foreign(name, value) {
                     let near = settings::nearest(&key, &self.known);
                     warnings.push(unknown(name, near));
                 }
@@ -249,7 +249,7 @@ fn of_matches(matches: &ArgMatches, known: &[Setting], origin: &Origin) -> Vec<G
 /// True for a variable that is intentionally not one of the server's settings: `HOLDALL_CONFIG`,
 /// those of builds and tests, and those that Kubernetes sets for each Service whose name starts
 /// with `holdall`.
-fn is_others(name: &str, value: &str) -> bool {
+fn is_foreign(name: &str, value: &str) -> bool {
     let is_part = |part: &str| name.starts_with(&part[1..]) || name.contains(part);
     name == FILE_VARIABLE
         || OF_BUILDS.contains(&name)

@@ -12,10 +12,10 @@ use routes::{Plan, Target, VariableError, host_id};
 use thiserror::Error;
 use upstream::Address;
 
-use crate::config_info::{ConfigInfo, Noting};
+use crate::config_info::{ConfigInfo, RecordingSources};
 use crate::dump::Snapshot;
 use crate::options::{LoginFileError, Options, Source};
-use crate::seen::{Looking, Seen};
+use crate::seen::{Seen, StampingSources};
 use crate::shared::{Build, Read};
 use crate::stats::files::Counted;
 
@@ -110,7 +110,7 @@ impl Reader<'_> {
             Source::File(path) => path.as_path(),
             Source::Text(_) => Path::new(""),
         };
-        let files = Looking { files: FileSources::beside(path), seen };
+        let files = StampingSources { files: FileSources::beside(path), seen };
         understand(self, &text(self.source)?, files, before)
     }
 
@@ -135,7 +135,8 @@ fn understand(
         Source::File(path) => path.display().to_string(),
         Source::Text(_) => "<text>".to_owned(),
     };
-    let mut sources = Noting { sources: Discovered { files, discovery }, read: BTreeMap::new() };
+    let mut sources =
+        RecordingSources { sources: Discovered { files, discovery }, read: BTreeMap::new() };
     let params = params(options);
     let loaded = load(&name, text, &params, &mut sources)?;
     let files = &loaded.config.files;

@@ -11,13 +11,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The servers as last logged.
 #[derive(Debug, Default)]
 pub(crate) struct Outages {
-    told: BTreeMap<Address, Told>,
+    told: BTreeMap<Address, LoggedState>,
     was_verbose: bool,
 }
 
 /// The logged state of a server.
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct LoggedState {
     is_out: bool,
     knockouts: u64,
     /// The time of the last line.
@@ -41,20 +41,20 @@ impl Outages {
         self.was_verbose = is_verbose;
         self.told.retain(|known, _| reports.iter().any(|report| report.address == *known));
         for report in reports {
-            let new = Told { is_out: false, knockouts: 0, at: None };
+            let new = LoggedState { is_out: false, knockouts: 0, at: None };
             let told = self.told.entry(report.address.clone()).or_insert(new);
             let is_due = is_verbose || told.at.is_none_or(|at| now.duration_since(at) >= PAUSE);
             if let Some(line) = line(report, *told).filter(|_| is_due) {
                 log(&line);
                 let (is_out, knockouts) = (report.state.is_out(), report.tko_count);
-                *told = Told { is_out, knockouts, at: Some(now) };
+                *told = LoggedState { is_out, knockouts, at: Some(now) };
             }
         }
     }
 }
 
 /// The line about a server, if there is news.
-fn line(report: &Report, told: Told) -> Option<String> {
+fn line(report: &Report, told: LoggedState) -> Option<String> {
     let Report { address, tko_count, tko_reason, .. } = report;
     let fresh = tko_count.saturating_sub(told.knockouts);
     match (report.state.is_out(), told.is_out) {

@@ -109,7 +109,7 @@ pub fn run(
     let handle = start_workers(&shared, sockets, &config, &log)?;
     let shown = Shown::start(&shared, operators, telemetry, &log)?;
     started(handle.control());
-    let _console = console.and_then(|console| beside(&console, &source, handle.control(), &log));
+    let _console = console.and_then(|text| start_console(&text, &source, handle.control(), &log));
     let watched = Watched {
         source,
         tls: tls.clone(),
@@ -144,7 +144,7 @@ fn share(telemetry: &Telemetry, shared: &Shared) {
 
 /// Starts the console of this proxy and the servers of its configuration. If one does not start,
 /// the proxy serves anyway.
-fn beside(
+fn start_console(
     console: &Console,
     source: &Source,
     control: &Control,

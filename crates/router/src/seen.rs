@@ -16,12 +16,12 @@ pub(crate) fn look_at<'f>(files: impl IntoIterator<Item = &'f String>) -> Seen {
 
 /// Records the state of each file before it is read, even of a broken or missing one: once that is
 /// fixed, the configuration may be usable.
-pub(crate) struct Looking<'a> {
+pub(crate) struct StampingSources<'a> {
     pub(crate) files: FileSources,
     pub(crate) seen: &'a mut Seen,
 }
 
-impl Sources for Looking<'_> {
+impl Sources for StampingSources<'_> {
     fn read(&mut self, name: &str) -> io::Result<(String, String)> {
         let path = self.files.path(name);
         self.seen.entry(path.display().to_string()).or_insert_with(|| Stamp::of(&path));

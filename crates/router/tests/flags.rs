@@ -261,7 +261,7 @@ fn no_more_requests_are_at_a_server_than_may() {
 }
 
 /// A proxy and its log lines.
-fn telling(more: &[&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+fn proxy_and_log_lines(more: &[&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&lines);
     let proxy = told_proxy(more, move |line| told.lock().unwrap().push(line.to_owned()));
@@ -270,8 +270,11 @@ fn telling(more: &[&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
 
 #[test]
 fn every_request_is_told_if_that_is_wanted() {
-    let (proxy, lines) =
-        telling(&["--config-str", r#"{"route": "NullRoute"}"#, "--enable-logging-route"]);
+    let (proxy, lines) = proxy_and_log_lines(&[
+        "--config-str",
+        r#"{"route": "NullRoute"}"#,
+        "--enable-logging-route",
+    ]);
     assert_eq!(ask(proxy, "get k\r\n"), "END\r\n");
     assert_eq!(ask(proxy, "set key 0 0 2\r\nxy\r\n"), "NOT_STORED\r\n");
     // A line is logged before the answer leaves.
@@ -290,7 +293,7 @@ fn knockouts_are_told_with_their_reason() {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let config = format!(r#"{{"pools": {{"A": {{"servers": ["{addr}"]}}}}, "route": {TO_A}}}"#);
     let (proxy, lines) =
-        telling(&["--config-str", &config, "-r", "20", "--probe-timeout-max", "50"]);
+        proxy_and_log_lines(&["--config-str", &config, "-r", "20", "--probe-timeout-max", "50"]);
     assert_eq!(ask(proxy, "get k\r\n"), "SERVER_ERROR Connection error\r\n");
     let count = |line: String| lines.lock().unwrap().iter().filter(|one| **one == line).count();
     let out = || count(format!("warning: the server {addr} is knocked out: Connection error"));

@@ -52,7 +52,7 @@ impl Clients {
     /// Asserts the reply to a request cut at every place, once in two pieces and once everywhere;
     /// `before` precedes each.
     #[track_caller]
-    fn expect_however_cut(&mut self, before: &[u8], request: &[u8], reply: &[u8]) {
+    fn expect_for_every_split(&mut self, before: &[u8], request: &[u8], reply: &[u8]) {
         let cuts = (0..request.len()).map(|cut| request.split_at(cut));
         for (begin, rest) in cuts {
             self.client.expect(before, b"MN\r\n");
@@ -70,7 +70,7 @@ fn every_command_is_answered_the_same_in_any_two_pieces() {
     let clean = b"delete n noreply\r\ndelete m noreply\r\ndelete a noreply\r\nmn\r\n";
     let request: Vec<u8> = SESSION.iter().flat_map(|(request, _)| request.to_vec()).collect();
     let reply: Vec<u8> = SESSION.iter().flat_map(|(_, reply)| reply.to_vec()).collect();
-    clients.expect_however_cut(clean, &request, &reply);
+    clients.expect_for_every_split(clean, &request, &reply);
 }
 
 /// It replaces END, whatever has left before the end of the line comes.
@@ -107,7 +107,7 @@ fn a_line_with_a_failing_key_ends_with_its_error_in_any_two_pieces() {
     for (line, reply) in lines {
         let request = format!("{line}\r\nmn\r\nget live\r\n");
         let reply = format!("{reply}MN\r\n{value}END\r\n");
-        clients.expect_however_cut(b"mn\r\n", request.as_bytes(), reply.as_bytes());
+        clients.expect_for_every_split(b"mn\r\n", request.as_bytes(), reply.as_bytes());
     }
 }
 

@@ -129,7 +129,7 @@ fn one_lost_probe_says_nothing_about_a_server() {
         if asked.contains("mn leases") && counts.fetch_add(1, Ordering::SeqCst) == 0 {
             return None;
         }
-        Some(ours(asked))
+        Some(answer_of_holdall(asked))
     });
     let mut rig = Rig::new(quick(), |servers| servers.at(server.address)).freeze();
     let waits = [rig.submit(&LEASES), rig.submit(&Request::new(Command::Get, b"k"))];
@@ -153,7 +153,7 @@ fn the_order_is_kept_while_a_server_is_probed() {
 }
 
 /// The answer of one of our servers to these lines.
-fn ours(asked: &str) -> String {
+fn answer_of_holdall(asked: &str) -> String {
     let answer = |line: &str| match line.split(' ').next() {
         Some("mn") => "MN leases\r\n",
         Some("ms") => "CLIENT_ERROR invalid mode\r\n",
@@ -167,12 +167,12 @@ fn ours(asked: &str) -> String {
 
 /// One of our servers, which does not answer while the flag is set: it is silent, or closes the
 /// connection, like a forwarder whose server is down.
-fn away_at_times(hangs_up: bool) -> (Scripted, Arc<AtomicBool>) {
+fn intermittent_server(hangs_up: bool) -> (Scripted, Arc<AtomicBool>) {
     let is_away = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&is_away);
     let server = Scripted::new(move |asked| match now.load(Ordering::SeqCst) {
         true => (!hangs_up).then(String::new),
-        false => Some(ours(asked)),
+        false => Some(answer_of_holdall(asked)),
     });
     (server, is_away)
 }
@@ -180,7 +180,7 @@ fn away_at_times(hangs_up: bool) -> (Scripted, Arc<AtomicBool>) {
 /// However often it pauses, before and after it was recognized.
 #[test]
 fn a_server_that_pauses_is_known_again_when_it_goes_on() {
-    let (server, is_away) = away_at_times(false);
+    let (server, is_away) = intermittent_server(false);
     let settings = Settings { timeouts_until_tko: 0, ..quick() };
     let mut rig = Rig::new(settings, |servers| servers.at(server.address)).freeze();
     for _ in 0..2 {
@@ -204,7 +204,7 @@ fn a_server_that_pauses_is_known_again_when_it_goes_on() {
 /// It lacks no command: unsent requests fail over, and it gets requests once it is back.
 #[test]
 fn a_server_that_hangs_up_upon_anything_is_away() {
-    let (server, is_away) = away_at_times(true);
+    let (server, is_away) = intermittent_server(true);
     let settings = Settings { timeouts_until_tko: 0, ..quick() };
     let mut rig = Rig::new(settings, |servers| servers.at(server.address)).freeze();
     for _ in 0..2 {

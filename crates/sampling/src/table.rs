@@ -75,20 +75,20 @@ impl<T> Table<T> {
     /// Removes the keys for which `stays` is `false`.
     pub(crate) fn retain(&mut self, stays: impl FnMut(&(u64, T)) -> bool) {
         self.entries.retain(stays);
-        self.find_anew();
+        self.rebuild_index();
     }
 
     /// Lets `change` put the keys in another order, and remove some.
     pub(crate) fn rearrange(&mut self, change: impl FnOnce(&mut Vec<(u64, T)>)) {
         change(&mut self.entries);
-        self.find_anew();
+        self.rebuild_index();
     }
 
     fn find(&self, hash: u64) -> Option<usize> {
         self.index.find(hash, |at| self.entries[at].0 == hash)
     }
 
-    fn find_anew(&mut self) {
+    fn rebuild_index(&mut self) {
         self.index.clear();
         for (at, (hash, _)) in self.entries.iter().enumerate() {
             self.index.insert(*hash, at);

@@ -103,7 +103,7 @@ impl Verifier {
 
     /// True for a text that is meant to be a verifier, not a password.
     #[must_use]
-    pub fn is_meant(text: &[u8]) -> bool {
+    pub fn looks_like_verifier(text: &[u8]) -> bool {
         text.starts_with(PREFIX)
     }
 }

@@ -14,7 +14,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection};
 use testkit::Rng;
 
-use super::lies::{Reply, Tells};
+use super::lies::{Identifies, Reply};
 
 /// The user with the right to log in.
 pub const USER: &str = "app";
@@ -95,7 +95,7 @@ impl Handshake {
         let mut key_buf = KeyBuf::default();
         let parsed = text::parse(&input[..end], &mut key_buf);
         let Parsed::Request { request: text::Request::Store(store), .. } = parsed else {
-            let reply = Reply::new(Tells::Nothing, b"CLIENT_ERROR unauthenticated\r\n");
+            let reply = Reply::new(Identifies::Nothing, b"CLIENT_ERROR unauthenticated\r\n");
             return Some(LoginReply { len: end, reply, is_wrong: true });
         };
         let data = input.get(end..end + store.len as usize)?;
@@ -110,7 +110,7 @@ impl Handshake {
         } else {
             b"STORED\r\n"
         };
-        Some(LoginReply { len, reply: Reply::new(Tells::Nothing, words), is_wrong: !is_right })
+        Some(LoginReply { len, reply: Reply::new(Identifies::Nothing, words), is_wrong: !is_right })
     }
 
     /// PLAIN only: tests of SCRAM are elsewhere.

@@ -4,7 +4,7 @@ use testkit::Rng;
 
 /// The information in a reply about its question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Tells {
+pub(crate) enum Identifies {
     /// Its key, or, in a packet, its number.
     Key,
     /// Only its kind.
@@ -17,19 +17,19 @@ pub(crate) enum Tells {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) bytes: Vec<u8>,
-    tells: Tells,
+    tells: Identifies,
     is_packet: bool,
 }
 
 impl Reply {
     /// A reply in text.
-    pub(crate) fn new(tells: Tells, bytes: &[u8]) -> Self {
+    pub(crate) fn new(tells: Identifies, bytes: &[u8]) -> Self {
         Self { bytes: bytes.to_vec(), tells, is_packet: false }
     }
 
     /// A reply in the binary protocol.
     pub(crate) fn packet(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.to_vec(), tells: Tells::Key, is_packet: true }
+        Self { bytes: bytes.to_vec(), tells: Identifies::Key, is_packet: true }
     }
 
     /// The reply with other letters in the key and the value.
@@ -44,7 +44,7 @@ impl Reply {
 
     /// Returns true if it contains a key that the client can check.
     fn has_key(&self) -> bool {
-        if self.is_packet { self.bytes[2..4] != [0, 0] } else { self.tells == Tells::Key }
+        if self.is_packet { self.bytes[2..4] != [0, 0] } else { self.tells == Identifies::Key }
     }
 
     /// The reply with a wrong length, at whose end no unit can end.
@@ -88,7 +88,7 @@ pub(crate) fn tell(honest: &Reply, out: &mut Vec<u8>, rng: &mut Rng) -> bool {
         1 if honest.is_packet || honest.length().is_some() => {
             out.extend(honest.of_another_length(rng))
         }
-        2 if honest.tells == Tells::Key => {
+        2 if honest.tells == Identifies::Key => {
             out.extend_from_slice(&honest.bytes);
             out.extend_from_slice(&honest.bytes);
         }

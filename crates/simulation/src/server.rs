@@ -13,7 +13,7 @@ use testkit::Rng;
 
 use super::call::{mark, number_of};
 use super::handshake::{Handshake, Rules};
-use super::lies::{self, Reply, Tells};
+use super::lies::{self, Identifies, Reply};
 
 /// Maximum bytes of an item.
 const ITEM_BYTES_MAX: usize = 500_000;
@@ -172,10 +172,10 @@ impl Server {
             Parsed::Request { request, consumed } => (request, consumed),
             Parsed::Bad(bad) => {
                 let used = end + usize::try_from(bad.swallow).ok()?;
-                let reply = Reply::new(Tells::Nothing, bad.error.line());
+                let reply = Reply::new(Identifies::Nothing, bad.error.line());
                 return (input.len() >= used).then(|| (used, vec![reply]));
             }
-            _ => return Some((end, vec![Reply::new(Tells::Nothing, b"ERROR\r\n")])),
+            _ => return Some((end, vec![Reply::new(Identifies::Nothing, b"ERROR\r\n")])),
         };
         let len = block_len(&request);
         let data = match len {
@@ -184,7 +184,7 @@ impl Server {
             Some(len) => &input[end..end + len],
         };
         let used = end + len.map_or(0, |len| len + CRLF.len());
-        let word = |bytes: &[u8]| vec![Reply::new(Tells::Nothing, bytes)];
+        let word = |bytes: &[u8]| vec![Reply::new(Identifies::Nothing, bytes)];
         let replies = match request {
             text::Request::Get(mut keys) => {
                 let mut reply = Vec::new();
@@ -200,7 +200,7 @@ impl Server {
                         write_value(&mut reply, key, 0, value, cas);
                     }
                 }
-                let tells = if reply.is_empty() { Tells::Nothing } else { Tells::Key };
+                let tells = if reply.is_empty() { Identifies::Nothing } else { Identifies::Key };
                 reply.extend_from_slice(b"END\r\n");
                 vec![Reply::new(tells, &reply)]
             }
@@ -216,7 +216,7 @@ impl Server {
                 self.record(count.delta);
                 let mut reply = Vec::new();
                 write_number(&mut reply, mark(count.key, count.delta));
-                vec![Reply::new(Tells::Number, &reply)]
+                vec![Reply::new(Identifies::Number, &reply)]
             }
             text::Request::Delete { key, .. } => {
                 let is_there = self.delete(key);
@@ -337,8 +337,11 @@ impl Server {
             meta::Command::Debug => out.extend_from_slice(b"EN\r\n"),
             meta::Command::NoOp => out.extend_from_slice(meta_reply::noop(request.flags, false)),
         }
-        let tells =
-            if out.windows(4).any(|four| four == b" kk:") { Tells::Key } else { Tells::Nothing };
+        let tells = if out.windows(4).any(|four| four == b" kk:") {
+            Identifies::Key
+        } else {
+            Identifies::Nothing
+        };
         Reply::new(tells, &out)
     }
 

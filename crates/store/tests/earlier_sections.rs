@@ -63,7 +63,7 @@ impl Full {
     }
 
     /// Deletes the small items, and gives their pages to large ones.
-    fn cut_anew(&mut self) {
+    fn repurpose_pages(&mut self) {
         let Self { store, me, cleaner, small } = self;
         for key in small {
             me.section().update(store.hash(key), key, |_| Change::Remove);
@@ -97,7 +97,7 @@ fn a_hint_of_an_earlier_section_is_followed_nowhere() {
     let hints: Vec<_> = full.small.iter().map(hint).collect();
     drop(section);
     full.me.rest();
-    full.cut_anew();
+    full.repurpose_pages();
     for hint in hints {
         full.me.section().prefetch_value(hint);
     }
@@ -115,7 +115,7 @@ fn items_touched_before_the_order_of_eviction_changed_are_forgotten() {
     full.store.set_policy(Policy::Auto);
     drop(section);
     full.me.rest();
-    full.cut_anew();
+    full.repurpose_pages();
     full.store.set_policy(Policy::Lru);
     drop(full.me.section());
 }

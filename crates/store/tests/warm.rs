@@ -443,11 +443,11 @@ fn what_was_deleted_flushed_or_expired_does_not_come_back_after_a_crash() {
 /// cleaner has examined the items since.
 #[test]
 fn the_order_of_use_outlives_a_crash_by_bags() {
-    order_outlives_a_crash(0);
-    order_outlives_a_crash(200);
+    check_order_after_crash(0);
+    check_order_after_crash(200);
 }
 
-fn order_outlives_a_crash(cleaner_steps: usize) {
+fn check_order_after_crash(cleaner_steps: usize) {
     let path = TempFile::new();
     let (store, _) = open(&path, 2);
     let key = |number: u32| format!("key-{number:06}").into_bytes();

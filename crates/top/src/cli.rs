@@ -12,7 +12,7 @@ use tools::cli::Reach;
 
 use crate::once;
 use crate::order::Shown;
-use crate::poller::{Poller, Wish};
+use crate::poller::{Extras, Poller};
 use crate::row::{Health, Row};
 use crate::view;
 use plan::{TargetsError, targets};
@@ -97,7 +97,7 @@ fn run(arguments: &Args) -> Result<ExitCode> {
     }
     let interval = Duration::from_secs_f64(arguments.interval);
     // From the first query, because a later wish would cause a second one at once.
-    let wish = Wish { hot_keys: arguments.once, ..Wish::default() };
+    let wish = Extras { hot_keys: arguments.once, ..Extras::default() };
     let poller = Poller::start(targets, &arguments.reach.options(), interval, wish)?;
     if is_drawn {
         view::run(&poller, interval)?;

@@ -21,5 +21,5 @@ mod view;
 pub use hot_keys::{HotKey, hot_keys};
 pub use number::Unit;
 pub use once::json;
-pub use poller::{Member, Poller, Wish};
+pub use poller::{Extras, Member, Poller};
 pub use row::{Column, Health, Row, Total, columns, totals};

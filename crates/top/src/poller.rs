@@ -72,7 +72,7 @@ fn replace(
 
 /// The statistics to query in addition to those for rows.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Wish {
+pub struct Extras {
     /// The most popular keys, of all members.
     pub hot_keys: bool,
     /// Everything, of the member with this index.
@@ -81,7 +81,7 @@ pub struct Wish {
     pub details_each: Option<Duration>,
 }
 
-impl Wish {
+impl Extras {
     /// The statistics to query of the member with this index; `is_due` says if details at such an
     /// interval are due.
     fn wanted(self, place: usize, is_due: impl FnOnce(Duration) -> bool) -> Wanted {
@@ -106,7 +106,7 @@ struct State {
     members: Vec<Member>,
     /// The number of queries to each member.
     asked: Vec<u64>,
-    wish: Wish,
+    wish: Extras,
     is_ending: bool,
 }
 
@@ -126,7 +126,7 @@ impl Poller {
         targets: Vec<Target>,
         options: &Options,
         interval: Duration,
-        wish: Wish,
+        wish: Extras,
     ) -> std::io::Result<Self> {
         let members: Vec<Member> = targets.into_iter().map(Member::new).collect();
         let asked = vec![0; members.len()];
@@ -150,7 +150,7 @@ impl Poller {
     }
 
     /// Sets the statistics to query from now on.
-    pub fn want(&self, wish: Wish) {
+    pub fn want(&self, wish: Extras) {
         let mut state = self.shared.state.lock();
         if state.wish != wish {
             state.wish = wish;
@@ -268,12 +268,12 @@ mod tests {
         let (address, asked) = server();
         let target = Target { address, group: String::new() };
         let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
-        let (interval, wish) = (Duration::from_millis(1), Wish::default());
+        let (interval, wish) = (Duration::from_millis(1), Extras::default());
         let poller = Poller::start(vec![target], &options, interval, wish).unwrap();
         poller.wait_for(2);
         assert!(poller.members()[0].details.is_none(), "nobody wishes any");
         let details_each = Some(Duration::from_secs(3600));
-        poller.want(Wish { details_each, ..Wish::default() });
+        poller.want(Extras { details_each, ..Extras::default() });
         while poller.members()[0].details.is_none() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         assert!(poller.members()[0].details_before.is_none());
         // Of one member, with every query.
-        poller.want(Wish { details_of: Some(0), ..Wish::default() });
+        poller.want(Extras { details_of: Some(0), ..Extras::default() });
         while poller.members()[0].details_before.is_none() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -316,7 +316,7 @@ mod tests {
         let target = Target { address, group: String::new() };
         let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
         let (interval, wish) =
-            (Duration::from_millis(300), Wish { hot_keys: true, ..Wish::default() });
+            (Duration::from_millis(300), Extras { hot_keys: true, ..Extras::default() });
         let poller = Poller::start(vec![target], &options, interval, wish).unwrap();
         poller.wait_for(2);
         let member = &poller.members()[0];

@@ -188,7 +188,7 @@ impl Destination {
         {
             add(&self.counters.tko, 1);
             self.plan_probe(now_us);
-            self.tell_failure(now_us);
+            self.report_failure(now_us);
             return Err(Failure::Tko);
         }
         if self.health.is_dirty() && is_held(request) {
@@ -229,7 +229,7 @@ impl Destination {
 
     /// Reports a failure to the pools that eject.
     #[cold]
-    fn tell_failure(&self, now_us: u64) {
+    fn report_failure(&self, now_us: u64) {
         for (pool, place) in &self.ejections {
             if let Some(pool) = pool.upgrade() {
                 pool.failed(*place, now_us);
@@ -302,7 +302,7 @@ impl Destination {
         let hangs_up = self.asking.closed(end, now_us) && self.users > 0;
         (self.link, self.guard, self.first) = (Link::Closed, None, None);
         if !hangs_up {
-            self.tell_failure(now_us);
+            self.report_failure(now_us);
         }
         add(&self.counters.closes, get(&self.counters.connected));
         set(&self.counters.connected, 0);

@@ -60,14 +60,14 @@ pub(crate) const PROBE_BLOCK_END: usize = PROBE.len() - b"version\r\n".len();
 
 /// The server's answers to [`PROBE`] so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Heard {
+pub(crate) struct ProbeAnswers {
     knows_noop: bool,
     knows_leases: bool,
     takes_contexts: bool,
     errors: u32,
 }
 
-impl Heard {
+impl ProbeAnswers {
     /// Processes an answer before that to `version`. Returns false if it cannot answer the probe.
     pub(crate) fn take(&mut self, answer: &Answer<'_>) -> bool {
         match answer {
@@ -199,7 +199,7 @@ fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
     if count > WORDS_MAX {
         return Err("too many meta flags");
     }
-    if count > MEMCACHED_WORDS_MAX || may_tell_raw_key(request) {
+    if count > MEMCACHED_WORDS_MAX || may_return_raw_key(request) {
         needed = Dialect::Holdall;
     }
     Ok(needed)
@@ -207,7 +207,7 @@ fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
 
 /// Returns true if memcached may answer with a key that no line can hold: it writes the key raw if
 /// the item was not created with it in base64.
-fn may_tell_raw_key(request: &Request<'_>) -> bool {
+fn may_return_raw_key(request: &Request<'_>) -> bool {
     let asks = request.op == Command::MetaDebug
         || Words::new(request.words).any(|word| word.first() == Some(&b'k'));
     request.base64 && asks && !is_plain(request.key)

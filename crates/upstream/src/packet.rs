@@ -212,7 +212,7 @@ pub(crate) fn read<'a>(
         return None;
     }
     if question.opcode == code::NOOP {
-        return Some(Reply::refused(unsaid(op)));
+        return Some(Reply::refused(no_packet_reason(op)));
     }
     let outcome = match response.status {
         Some(Status::Ok) => done(op),
@@ -311,7 +311,7 @@ fn failed(status: Option<Status>) -> Option<(Failure, &'static [u8])> {
 }
 
 /// The reason why a request has no packet.
-fn unsaid(op: Command) -> &'static str {
+fn no_packet_reason(op: Command) -> &'static str {
     match op {
         Command::Delete => "the server's protocol (binary) has no hold-off",
         Command::FlushAll => "the server's protocol (binary) has no flush_prefix",

@@ -31,7 +31,7 @@ use proto::{KeyBuf, base64};
 pub(crate) use questions::is_plain_get;
 use questions::{Place, Question, Questions};
 
-use crate::dialect::{self, Dialect, Heard};
+use crate::dialect::{self, Dialect, ProbeAnswers};
 use crate::reply::{Outcome, Reply};
 use crate::request::Request;
 use crate::sink::{PROBE, ReplyObserver, Ticket};
@@ -86,7 +86,7 @@ pub(crate) struct Pipeline {
     /// Resends gets of a refused line, each on its own line.
     asks_apart: bool,
     /// The server's answers to the probe, while it is the oldest question.
-    probing: Option<Heard>,
+    probing: Option<ProbeAnswers>,
     /// The server's observed dialect.
     seen: Option<Dialect>,
     /// Spans of traced questions, oldest first.
@@ -225,7 +225,7 @@ impl Pipeline {
         if let Some(ends) = &mut self.ends {
             ends.push_back(start + dialect::PROBE_BLOCK_END);
         }
-        self.probing = Some(Heard::default());
+        self.probing = Some(ProbeAnswers::default());
         self.questions.push(&Request::new(Command::Version, b""), PROBE, 0, at_us, 0);
     }
 
@@ -368,7 +368,7 @@ impl Pipeline {
         let reply = match answer {
             _ if self.probing.is_some() => return self.take_heard(answer),
             Answer::ClientError(_) if self.asks_apart && self.shares_line() => {
-                self.ask_apart();
+                self.ask_separately();
                 return Ok(());
             }
             Answer::ClientError(words) => Reply::failed(Failure::ClientError, words),
@@ -389,7 +389,7 @@ impl Pipeline {
     /// Resends the rest of the oldest line, one key per line: a server refuses a line for one of
     /// its keys, which may be another client's (for example one that the proxy may not read). Gets
     /// change nothing.
-    fn ask_apart(&mut self) {
+    fn ask_separately(&mut self) {
         let mut ends_line = false;
         while !ends_line && let Some(asked) = self.questions.oldest() {
             ends_line = asked.ends_line();
@@ -441,7 +441,7 @@ impl Pipeline {
             (Answer::Ok, Command::FlushAll) => plain(Outcome::Ok),
             (Answer::Meta(_), Command::Version) => return self.take_heard(answer),
             (Answer::Version(text), Command::Version) => {
-                self.seen = self.probing.take().map(Heard::dialect).or(self.seen);
+                self.seen = self.probing.take().map(ProbeAnswers::dialect).or(self.seen);
                 Reply { value: text, ..plain(Outcome::Version) }
             }
             (Answer::Meta(meta), op) if op.is_meta() => {

@@ -92,7 +92,7 @@ impl<'a> Request<'a> {
     /// A request with only `key`, for the same client: this key, or one that starts with it. It
     /// takes the same path as this request.
     #[must_use]
-    pub fn beside<'b>(&self, op: Command, key: &'b [u8]) -> Request<'b>
+    pub fn derived<'b>(&self, op: Command, key: &'b [u8]) -> Request<'b>
     where
         'a: 'b,
     {
@@ -220,12 +220,12 @@ mod tests {
             hashed: Some(1),
             ..Request::new(Command::Set, b"a:b")
         };
-        let piece = request.beside(Command::Get, b"a:b:0");
+        let piece = request.derived(Command::Get, b"a:b:0");
         assert_eq!((piece.client, piece.listener, piece.routed_key()), (9, 1, &b"a"[..]));
         let request = Request { hashed: Some(5), ..Request::new(Command::Set, b"a|#|b") };
-        assert_eq!(request.beside(Command::Get, b"a|#|b:0").routed_key(), b"a|#|b:0");
+        assert_eq!(request.derived(Command::Get, b"a|#|b:0").routed_key(), b"a|#|b:0");
         assert_eq!(
-            Request::new(Command::Set, b"a|#|b").beside(Command::Get, b"a|#|b:0").routed_key(),
+            Request::new(Command::Set, b"a|#|b").derived(Command::Get, b"a|#|b:0").routed_key(),
             b"a"
         );
     }

@@ -68,7 +68,7 @@ const LINES_MAX: usize = 10_000;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A message from a connection.
-enum Told {
+enum Message {
     /// The watch of the server at this address has started.
     Begun(Arc<str>, SocketAddr),
     Line(Arc<str>, Line),
@@ -103,13 +103,13 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Reads an address's lines until it ends.
-fn follow(address: &Arc<str>, sender: &SyncSender<Told>) {
+fn follow(address: &Arc<str>, sender: &SyncSender<Message>) {
     let why = match read(address, sender) {
         Ok(()) => "closed the connection".to_owned(),
         Err(error) => error.to_string(),
     };
     // At the end of the program, nothing receives this.
-    let _ = sender.send(Told::End(Arc::clone(address), why));
+    let _ = sender.send(Message::End(Arc::clone(address), why));
 }
 
 /// The watched events, starting with the largest set that a server may know: memcached before
@@ -120,7 +120,7 @@ const WATCHED: [&str; 3] = [
     "watch fetchers mutations\r\n",
 ];
 
-fn read(address: &Arc<str>, sender: &SyncSender<Told>) -> io::Result<()> {
+fn read(address: &Arc<str>, sender: &SyncSender<Message>) -> io::Result<()> {
     let mut stream = connect(address)?;
     let peer = stream.peer_addr()?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -143,7 +143,7 @@ fn read(address: &Arc<str>, sender: &SyncSender<Told>) -> io::Result<()> {
         return Err(io::Error::other(format!("it cannot be watched: it answers {answer:?}")));
     }
     stream.set_read_timeout(None)?;
-    if sender.send(Told::Begun(Arc::clone(address), peer)).is_err() {
+    if sender.send(Message::Begun(Arc::clone(address), peer)).is_err() {
         return Ok(());
     }
     loop {
@@ -152,7 +152,7 @@ fn read(address: &Arc<str>, sender: &SyncSender<Told>) -> io::Result<()> {
             return Ok(());
         }
         let text = String::from_utf8_lossy(&line);
-        if sender.send(Told::Line(Arc::clone(address), line::read(text.trim_end()))).is_err() {
+        if sender.send(Message::Line(Arc::clone(address), line::read(text.trim_end()))).is_err() {
             return Ok(());
         }
     }
@@ -170,7 +170,7 @@ fn connect(address: &str) -> io::Result<TcpStream> {
 }
 
 /// Sums and prints, interval by interval.
-fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
+fn show(arguments: &Arguments, told: &Receiver<Message>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
     let (mut left, mut looks) = (arguments.addresses.len(), 0);
     // The watched servers, as typed and as named by a proxy.
@@ -181,19 +181,19 @@ fn show(arguments: &Arguments, told: &Receiver<Told>) -> ExitCode {
         let end = began + Duration::from_secs_f64(arguments.interval);
         while let Some(wait) = end.checked_duration_since(Instant::now()) {
             match told.recv_timeout(wait) {
-                Ok(Told::Begun(address, peer)) => {
+                Ok(Message::Begun(address, peer)) => {
                     watched.insert(address, peer.to_string());
                 }
-                Ok(Told::Line(from, Line::Request(seen))) => {
+                Ok(Message::Line(from, Line::Request(seen))) => {
                     let is_asked = |(typed, peer): (&Arc<str>, &String)| {
                         **typed == *seen.server || *peer == seen.server
                     };
                     let is_told_by_server = watched.iter().any(is_asked);
                     interval.add(&seen, &from, is_told_by_server);
                 }
-                Ok(Told::Line(_, Line::Skipped(count))) => interval.skipped += count,
-                Ok(Told::Line(_, Line::Other)) => {}
-                Ok(Told::End(from, why)) => {
+                Ok(Message::Line(_, Line::Skipped(count))) => interval.skipped += count,
+                Ok(Message::Line(_, Line::Other)) => {}
+                Ok(Message::End(from, why)) => {
                     watched.remove(&from);
                     eprint_error(&format!("{from}: {why}"));
                     left -= 1;

@@ -139,7 +139,7 @@ impl<'a> Owner<'a> {
         let call = self.now();
         let result = self.exchange(&mut wire, &sent, call);
         if self.tier.restarts(self.path.server) != restarts {
-            self.unsay(call);
+            self.mark_unknown(call);
         }
         let is_held = result.is_err() || record.was_held(&self.path.parts, since);
         sent.iter().for_each(|sent| self.quiet_ended(sent, call, is_held));
@@ -314,7 +314,7 @@ impl<'a> Owner<'a> {
     }
 
     /// Replies since `call` came from a killed server or from its successor.
-    fn unsay(&mut self, call: u64) {
+    fn mark_unknown(&mut self, call: u64) {
         let lives = self.lives.iter_mut().chain(&mut self.doubtful);
         for event in lives.flat_map(|life| &mut life.events).filter(|event| event.call >= call) {
             (event.out, event.ret) = (Out::Unknown, OPEN);

@@ -2,7 +2,7 @@
 
 use super::{Release, export};
 use crate::failure::Failure;
-use crate::steps::{Beside, Steps, cargo, program, root, target};
+use crate::steps::{ParallelCommand, Steps, cargo, program, root, target};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,10 +31,10 @@ pub(super) fn path(home: &Path) -> PathBuf {
 pub(super) fn build(
     steps: &mut Steps,
     release: &Release,
-    others: Vec<Beside>,
+    others: Vec<ParallelCommand>,
 ) -> Result<(), Failure> {
     steps.run("target for musl", program("rustup", ["target", "add", TARGET]))?;
-    let compile = Beside::other("static binary", compile(release, &root(), &home()));
+    let compile = ParallelCommand::other("static binary", compile(release, &root(), &home()));
     steps.run_together(std::iter::once(compile).chain(others).collect())?;
     let bytes = release.binary.metadata().map_err(Failure::path(&release.binary))?.len();
     println!("{bytes} bytes of at most {BYTES_MAX}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use super::{AgentResult, Ask, Line, Say, VERSION};
+use super::{AgentMessage, AgentResult, CoordinatorMessage, Line, VERSION};
 use crate::host::Host;
 use generator::spec::{Pace, Spec};
 use generator::{Outcome, Progress};
@@ -57,13 +57,17 @@ pub fn run(
         all.push(prepared(name, share).with_context(|| format!("agent {name}"))?);
     }
     if let (true, Some(first)) = (spec.preload, all.first_mut()) {
-        first.ask(&Ask::Fill, progress).with_context(|| format!("agent {}", first.name))?;
+        first
+            .ask(&CoordinatorMessage::Fill, progress)
+            .with_context(|| format!("agent {}", first.name))?;
     }
     for agent in &mut all {
-        agent.ask(&Ask::Connect, progress).with_context(|| format!("agent {}", agent.name))?;
+        agent
+            .ask(&CoordinatorMessage::Connect, progress)
+            .with_context(|| format!("agent {}", agent.name))?;
     }
     for agent in &all {
-        agent.line.say(&Ask::Go).with_context(|| format!("agent {}", agent.name))?;
+        agent.line.say(&CoordinatorMessage::Go).with_context(|| format!("agent {}", agent.name))?;
     }
     begun();
     let patience = Duration::from_secs_f64(spec.warm_up + spec.seconds) + GRACE;
@@ -96,7 +100,7 @@ fn share(spec: &Spec, index: usize, count: usize) -> Spec {
 fn prepared(name: &str, spec: Spec) -> Result<Agent> {
     let mut line = Line::new(TcpStream::connect(name).context("no connection")?)?;
     line.reader.get_ref().set_read_timeout(Some(GRACE))?;
-    line.say(&Ask::Prepare { version: VERSION, spec: Box::new(spec) })?;
+    line.say(&CoordinatorMessage::Prepare { version: VERSION, spec: Box::new(spec) })?;
     let answer = line.hear().map_err(|error| match error.downcast_ref::<std::io::Error>() {
         Some(silence) if is_silence(silence) => anyhow!(
             "it said nothing for {} seconds: it serves another coordinator, or is no agent",
@@ -105,8 +109,8 @@ fn prepared(name: &str, spec: Spec) -> Result<Agent> {
         _ => error,
     });
     match answer? {
-        Some(Say::Ready { host }) => Ok(Agent { name: name.to_owned(), line, host }),
-        Some(Say::Failed { why }) => bail!(why),
+        Some(AgentMessage::Ready { host }) => Ok(Agent { name: name.to_owned(), line, host }),
+        Some(AgentMessage::Failed { why }) => bail!(why),
         Some(_) => bail!("it answered out of order"),
         None => bail!("it closed the connection"),
     }
@@ -114,19 +118,19 @@ fn prepared(name: &str, spec: Spec) -> Result<Agent> {
 
 impl Agent {
     /// Sends a request, and waits until it is done or an interrupt ends the wait.
-    fn ask(&mut self, ask: &Ask, progress: &Progress) -> Result<()> {
+    fn ask(&mut self, ask: &CoordinatorMessage, progress: &Progress) -> Result<()> {
         self.line.say(ask)?;
         let begun = Instant::now();
         while !self.has_answered()? {
             if progress.stop.load(Ordering::Relaxed) {
-                self.line.say(&Ask::Stop)?;
+                self.line.say(&CoordinatorMessage::Stop)?;
                 bail!("interrupted before the measurement");
             }
             ensure!(begun.elapsed() < ASK_PATIENCE, "it says nothing");
         }
         match self.line.hear()? {
-            Some(Say::Filled | Say::Connected) => Ok(()),
-            Some(Say::Failed { why }) => bail!(why),
+            Some(AgentMessage::Filled | AgentMessage::Connected) => Ok(()),
+            Some(AgentMessage::Failed { why }) => bail!(why),
             Some(_) => bail!("it answered out of order"),
             None => bail!("it closed the connection"),
         }
@@ -139,13 +143,13 @@ impl Agent {
         while !self.has_answered()? {
             if progress.stop.load(Ordering::Relaxed) && !std::mem::replace(&mut has_sent_stop, true)
             {
-                self.line.say(&Ask::Stop)?;
+                self.line.say(&CoordinatorMessage::Stop)?;
             }
             ensure!(begun.elapsed() < patience, "it says nothing");
         }
         match self.line.hear()? {
-            Some(Say::Done { outcome }) => Ok(*outcome),
-            Some(Say::Failed { why }) => bail!(why),
+            Some(AgentMessage::Done { outcome }) => Ok(*outcome),
+            Some(AgentMessage::Failed { why }) => bail!(why),
             Some(_) => bail!("it answered out of order"),
             None => bail!("it closed the connection"),
         }

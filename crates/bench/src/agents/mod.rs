@@ -45,7 +45,7 @@ const MESSAGE_BYTES_MAX: u64 = 256 << 20;
 /// The messages of a coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Ask {
+enum CoordinatorMessage {
     Prepare { version: u32, spec: Box<Spec> },
     Fill,
     Connect,
@@ -56,7 +56,7 @@ enum Ask {
 /// The messages of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Say {
+enum AgentMessage {
     Ready { host: Host },
     Filled,
     Connected,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Ask, Line, Say, VERSION};
+use super::{AgentMessage, CoordinatorMessage, Line, VERSION};
 use crate::host::Host;
 use generator::spec::Spec;
 use generator::{self, Progress};
@@ -43,8 +43,8 @@ pub fn serve(listener: &TcpListener, files: &[PathBuf], log: impl Fn(&str)) -> R
 /// One coordinator's run; returns the number of answered requests.
 fn one(line: &mut Line, files: &[PathBuf]) -> Result<u64> {
     let spec = match line.hear() {
-        Ok(Some(Ask::Prepare { version: VERSION, spec })) => spec,
-        Ok(Some(Ask::Prepare { version, .. })) => {
+        Ok(Some(CoordinatorMessage::Prepare { version: VERSION, spec })) => spec,
+        Ok(Some(CoordinatorMessage::Prepare { version, .. })) => {
             let why = format!("the coordinator speaks version {version}, this agent {VERSION}");
             return refused(line, why);
         }
@@ -58,28 +58,30 @@ fn one(line: &mut Line, files: &[PathBuf]) -> Result<u64> {
         return refused(line, format!("{error:#}"));
     }
     line.reader.get_ref().set_read_timeout(Some(PATIENCE))?;
-    line.say(&Say::Ready { host: Host::here() })?;
+    line.say(&AgentMessage::Ready { host: Host::here() })?;
     let progress = Progress::default();
     let mut ready = None;
     loop {
         let outcome = match line.hear()? {
-            Some(Ask::Fill) => watched(line, &progress, || filled(&spec, &progress)),
-            Some(Ask::Connect) => generator::connect(&spec).map(|connected| {
+            Some(CoordinatorMessage::Fill) => watched(line, &progress, || filled(&spec, &progress)),
+            Some(CoordinatorMessage::Connect) => generator::connect(&spec).map(|connected| {
                 ready = Some(connected);
-                Say::Connected
+                AgentMessage::Connected
             }),
-            Some(Ask::Go) => match ready.take() {
+            Some(CoordinatorMessage::Go) => match ready.take() {
                 Some(ready) => watched(line, &progress, || ready.run(&progress))
-                    .map(|outcome| Say::Done { outcome: Box::new(outcome) }),
+                    .map(|outcome| AgentMessage::Done { outcome: Box::new(outcome) }),
                 None => bail!("the coordinator began before it connected"),
             },
-            Some(Ask::Prepare { .. } | Ask::Stop) => bail!("the coordinator is out of order"),
+            Some(CoordinatorMessage::Prepare { .. } | CoordinatorMessage::Stop) => {
+                bail!("the coordinator is out of order")
+            }
             None => bail!("the coordinator went away"),
         };
         match outcome {
             Ok(say) => {
                 line.say(&say)?;
-                if let Say::Done { outcome } = say {
+                if let AgentMessage::Done { outcome } = say {
                     return Ok(outcome.record.answered);
                 }
             }
@@ -89,7 +91,7 @@ fn one(line: &mut Line, files: &[PathBuf]) -> Result<u64> {
 }
 
 fn refused(line: &Line, why: String) -> Result<u64> {
-    line.say(&Say::Failed { why: why.clone() })?;
+    line.say(&AgentMessage::Failed { why: why.clone() })?;
     bail!(why)
 }
 
@@ -107,10 +109,10 @@ fn may_run(spec: &Spec, files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-fn filled(spec: &Spec, progress: &Progress) -> Result<Say> {
+fn filled(spec: &Spec, progress: &Progress) -> Result<AgentMessage> {
     generator::fill(spec, progress)?;
     ensure!(!progress.stop.load(Ordering::Relaxed), "interrupted while storing the keys");
-    Ok(Say::Filled)
+    Ok(AgentMessage::Filled)
 }
 
 /// Works while listening to the coordinator: it may stop the work, and a disconnect also stops it.
@@ -123,7 +125,7 @@ fn watched<T: Send>(
     let outcome = thread::scope(|scope| {
         let work = scope.spawn(work);
         while !work.is_finished() {
-            match line.hear::<Ask>() {
+            match line.hear::<CoordinatorMessage>() {
                 Err(error) if is_silence(&error) => {}
                 // Any other message, or a disconnect, ends the work.
                 _ => {

@@ -54,7 +54,7 @@ impl Legend {
         let mut end = i32::MAX;
         for (place, name) in names.into_iter().enumerate() {
             let Some(name) = name.map(shown) else { continue };
-            let more = wide(&name);
+            let more = entry_width(&name);
             if end.saturating_add(more) > width {
                 rows.push(Vec::new());
                 end = LEFT;
@@ -94,7 +94,7 @@ impl Legend {
                 }
                 let text = Text::new(name.as_str(), (x + MARK + GAP, y), font.clone());
                 area.draw(&text).map_err(failed)?;
-                x += wide(name) + APART;
+                x += entry_width(name) + APART;
             }
             y += ROW;
         }
@@ -103,7 +103,7 @@ impl Legend {
 }
 
 /// A name and its mark.
-fn wide(name: &str) -> i32 {
+fn entry_width(name: &str) -> i32 {
     let letters: i32 = fits(name.chars().count());
     MARK + GAP + letters * LETTER
 }
@@ -128,7 +128,7 @@ mod tests {
         let rows: Vec<usize> = legend.rows.iter().map(Vec::len).collect();
         assert_eq!((rows, legend.height()), (vec![3, 1], 52));
         for row in &legend.rows {
-            let end: i32 = row.iter().map(|(_, name)| wide(name) + APART).sum();
+            let end: i32 = row.iter().map(|(_, name)| entry_width(name) + APART).sum();
             assert!(LEFT + end - APART <= 380);
         }
     }
@@ -140,7 +140,7 @@ mod tests {
         let placed: Vec<(usize, usize)> =
             legend.rows.iter().flatten().map(|(at, name)| (*at, name.chars().count())).collect();
         assert_eq!(placed, [(1, LETTERS_MAX), (2, 1)]);
-        assert!(wide(&legend.rows[0][0].1) + LEFT <= 380);
+        assert!(entry_width(&legend.rows[0][0].1) + LEFT <= 380);
         assert_eq!(Legend::new([None, None], Mark::Area, 380).height(), 0);
     }
 }

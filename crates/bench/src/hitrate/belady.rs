@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, ensure};
 
 use super::belady_sizes::BySize;
-use super::future::{Future, Met};
+use super::future::{Future, FutureRequest};
 use super::trace::{Action, Request};
 use super::{Counts, Footprint};
 
@@ -106,7 +106,7 @@ impl Spool {
         let mut end = self.requests;
         let mut block = vec![0; BLOCK * RECORD];
         while end > 0 {
-            go_on(&self.stop)?;
+            check_interrupt(&self.stop)?;
             let begin = end.saturating_sub(BLOCK as u64);
             let length = usize::try_from(end - begin)? * RECORD;
             file.read_exact_at(&mut block[..length], begin * RECORD as u64)?;
@@ -170,13 +170,13 @@ impl Known {
         let mut block = vec![0; BLOCK * RECORD];
         let mut at = 0;
         while at < self.requests {
-            go_on(&self.stop)?;
+            check_interrupt(&self.stop)?;
             let records = usize::try_from((self.requests - at).min(BLOCK as u64))?;
             self.file.read_exact(&mut block[..records * RECORD])?;
             for record in block[..records * RECORD].chunks_exact(RECORD) {
                 let (next, bytes, action) = parts(record);
                 let is_worth_keeping = action != 2 && next != NEVER && bytes != TOO_LONG;
-                let met = Met {
+                let met = FutureRequest {
                     at,
                     is_get: action == 0,
                     counts: at >= warm_up,
@@ -191,7 +191,7 @@ impl Known {
 }
 
 /// Relaxed: a late observation of the flag costs a block.
-fn go_on(stop: &AtomicBool) -> Result<()> {
+fn check_interrupt(stop: &AtomicBool) -> Result<()> {
     ensure!(!stop.load(Ordering::Relaxed), "interrupted");
     Ok(())
 }
@@ -220,7 +220,7 @@ impl Optimal {
 }
 
 impl Future for Optimal {
-    fn meet(&mut self, met: &Met) {
+    fn meet(&mut self, met: &FutureRequest) {
         if met.is_get {
             let held = self.held.remove(&met.at);
             self.used -= u64::from(held.unwrap_or(0));

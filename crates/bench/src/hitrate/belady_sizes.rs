@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::Counts;
-use super::future::{Future, Met};
+use super::future::{Future, FutureRequest};
 
 /// Objects examined per eviction.
 const SAMPLE: usize = 64;
@@ -68,7 +68,7 @@ impl BySize {
 }
 
 impl Future for BySize {
-    fn meet(&mut self, met: &Met) {
+    fn meet(&mut self, met: &FutureRequest) {
         let held = self.places.get(&met.at).copied();
         if let Some(place) = held {
             self.remove(place);

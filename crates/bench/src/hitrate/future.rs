@@ -3,7 +3,7 @@
 use super::Counts;
 
 /// A request seen by a cache that knows the future.
-pub(super) struct Met {
+pub(super) struct FutureRequest {
     /// Its position, which names the cache's item for this key.
     pub at: u64,
     pub is_get: bool,
@@ -15,6 +15,6 @@ pub(super) struct Met {
 
 /// A cache that knows the future.
 pub(super) trait Future {
-    fn meet(&mut self, met: &Met);
+    fn meet(&mut self, met: &FutureRequest);
     fn counts(self) -> Counts;
 }

@@ -44,7 +44,7 @@ pub fn replay(
 ) -> Point {
     let begun = Instant::now();
     let mut counts = Counts::default();
-    let outcome = Asker::connect(address, protocol)
+    let outcome = ServerConnection::connect(address, protocol)
         .and_then(|mut asker| all(&mut asker, workload, progress, &mut counts));
     Point {
         memory_mb,
@@ -56,7 +56,7 @@ pub fn replay(
 }
 
 fn all(
-    asker: &mut Asker,
+    asker: &mut ServerConnection,
     workload: &Workload,
     progress: &Progress,
     counts: &mut Counts,
@@ -90,7 +90,7 @@ fn all(
 }
 
 /// A connection, with its received and unread bytes.
-struct Asker {
+struct ServerConnection {
     stream: TcpStream,
     protocol: Protocol,
     out: Vec<u8>,
@@ -99,7 +99,7 @@ struct Asker {
     value: Vec<u8>,
 }
 
-impl Asker {
+impl ServerConnection {
     fn connect(address: SocketAddr, protocol: Protocol) -> Result<Self> {
         let stream =
             TcpStream::connect(address).with_context(|| format!("{address}: no connection"))?;

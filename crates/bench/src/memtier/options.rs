@@ -83,7 +83,7 @@ impl Gathered {
         }
         let ratio = self.text("ratio").unwrap_or("1:10").parse::<Ratio>()?;
         let letter = self.pattern_letter(ratio);
-        let (seconds, requests) = self.how_long(last - first + 1, threads * clients, &letter)?;
+        let (seconds, requests) = self.run_length(last - first + 1, threads * clients, &letter)?;
         let protocol = self.protocol()?;
         let spec = Spec {
             targets: vec![self.target()?],
@@ -132,7 +132,7 @@ impl Gathered {
     }
 
     /// Seconds, or requests per connection.
-    fn how_long(
+    fn run_length(
         &self,
         keys: u64,
         conns: usize,

@@ -26,7 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use parts::{Parts, Told};
+use parts::{Parts, ReportedTimes};
 use socket::StampedSocket;
 
 /// The schema named in the file.
@@ -126,11 +126,11 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
     let mut left_out = 0;
     for number in 0..requests {
         let moments = socket.get(number)?;
-        let server = if told == Told::Nothing { None } else { socket.times()? };
+        let server = if told == ReportedTimes::Nothing { None } else { socket.times()? };
         let is_whole = match told {
-            Told::Nothing => true,
-            Told::Work => server.is_some(),
-            Told::WaitAndWork => server.is_some_and(|times| times.wait.is_some()),
+            ReportedTimes::Nothing => true,
+            ReportedTimes::Work => server.is_some(),
+            ReportedTimes::WaitAndWork => server.is_some_and(|times| times.wait.is_some()),
         };
         let moments = moments.filter(|_| is_whole);
         match moments.and_then(|moments| Parts::of(&moments, server)) {
@@ -162,18 +162,18 @@ pub fn measure(server: SocketAddr, requests: u32, value_bytes: usize) -> Result<
 }
 
 /// How much the server reports about each request. Its kernel, too, starts to stamp with a delay.
-fn told(socket: &mut StampedSocket) -> Result<Told> {
-    if !socket.tells_times()? {
-        return Ok(Told::Nothing);
+fn told(socket: &mut StampedSocket) -> Result<ReportedTimes> {
+    if !socket.reports_times()? {
+        return Ok(ReportedTimes::Nothing);
     }
     let begin = Instant::now();
     while begin.elapsed() < STAMPS_WITHIN {
         socket.get(0)?;
         if socket.times()?.is_some_and(|times| times.wait.is_some()) {
-            return Ok(Told::WaitAndWork);
+            return Ok(ReportedTimes::WaitAndWork);
         }
     }
-    Ok(Told::Work)
+    Ok(ReportedTimes::Work)
 }
 
 /// The median time of a handshake, in microseconds.

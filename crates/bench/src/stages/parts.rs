@@ -52,7 +52,7 @@ pub(super) struct Parts {
 
 /// How much a server reports about each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ReportedTimes {
     /// Nothing.
     Nothing,
     /// Its working time.
@@ -95,7 +95,7 @@ impl Parts {
 
 impl StagesResult {
     /// Makes stages from the parts of all requests.
-    pub(super) fn divide(&mut self, all: &mut [Parts], told: Told) -> Result<()> {
+    pub(super) fn divide(&mut self, all: &mut [Parts], told: ReportedTimes) -> Result<()> {
         all.sort_by_key(Parts::whole);
         let count = all.len().div_ceil(SLOWEST_ONE_IN);
         let slowest = &all[all.len() - count..];
@@ -104,7 +104,7 @@ impl StagesResult {
         let away = times(&|parts| parts.away)?;
         let sending = times(&|parts| parts.sending)?;
         let receiving = times(&|parts| parts.receiving)?;
-        let server = if told == Told::Nothing {
+        let server = if told == ReportedTimes::Nothing {
             let command = self.server_get.map(|time| same(time.clamp(0.0, away.mean)));
             command.map(|times| derived("5", "server: command", times)).into_iter().collect()
         } else {
@@ -114,7 +114,7 @@ impl StagesResult {
                 measured("6", "server: stack, sending", times(&|parts| parts.server.write)?),
             ]
         };
-        let [network, wait] = if told == Told::WaitAndWork {
+        let [network, wait] = if told == ReportedTimes::WaitAndWork {
             let wait = times(&|parts| parts.server.wait.unwrap_or(0))?;
             [measured("3, 7", NETWORK, times(&|parts| parts.network)?), measured("4", WAIT, wait)]
         } else {
@@ -130,8 +130,8 @@ impl StagesResult {
                 p99: None,
             };
             let rest = match (told, self.server_get) {
-                (Told::Nothing, Some(_)) => derived("4, 6", WAIT, rest),
-                (Told::Nothing, None) => {
+                (ReportedTimes::Nothing, Some(_)) => derived("4, 6", WAIT, rest),
+                (ReportedTimes::Nothing, None) => {
                     derived("4, 5, 6", "server: stack, wake-up, command", rest)
                 }
                 _ => derived("4", WAIT, rest),
@@ -228,7 +228,7 @@ mod tests {
     fn the_stages_of_a_request_are_its_whole_time() {
         for server_get in [Some(2.0), None, Some(1e9)] {
             let mut result = result(server_get);
-            result.divide(&mut requests(None), Told::Nothing).unwrap();
+            result.divide(&mut requests(None), ReportedTimes::Nothing).unwrap();
             let sum: f64 = result.stages.iter().map(|stage| stage.times.mean).sum();
             assert!((sum - result.whole.mean).abs() < 1e-6, "{sum} {}", result.whole.mean);
             let slowest: f64 = result.stages.iter().map(|stage| stage.times.slowest).sum();
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_is_between_the_stamps_is_parted() {
         let mut result = result(Some(2.0));
-        result.divide(&mut requests(None), Told::Nothing).unwrap();
+        result.divide(&mut requests(None), ReportedTimes::Nothing).unwrap();
         let [_, _, network, stacks, command, _] = &result.stages[..] else { panic!() };
         // 30 us less 4 and 6.
         assert!((network.times.mean - 20.0).abs() < 0.1, "{network:?}");
@@ -257,7 +257,7 @@ mod tests {
     fn a_handshake_that_took_longer_than_a_request_is_no_negative_time() {
         let mut result = result(Some(2.0));
         result.handshake = 1e6;
-        result.divide(&mut requests(None), Told::Nothing).unwrap();
+        result.divide(&mut requests(None), ReportedTimes::Nothing).unwrap();
         assert!(result.stages.iter().all(|stage| stage.times.mean >= 0.0), "{result:?}");
         assert_eq!(result.stages[4].times.mean, 2.0, "what the server has measured stays");
     }
@@ -266,7 +266,7 @@ mod tests {
     fn what_the_server_tells_is_measured_and_the_rest_is_its_stack() {
         let mut result = result(Some(2.0));
         let server = ServerTimes { wait: None, parse: 300, execute: 700, write: 9_000 };
-        result.divide(&mut requests(Some(server)), Told::Work).unwrap();
+        result.divide(&mut requests(Some(server)), ReportedTimes::Work).unwrap();
         let guide: Vec<_> = result.stages.iter().map(|stage| stage.guide.as_str()).collect();
         assert_eq!(guide, ["1", "2", "3, 7", "4", "5", "5", "6", "8"]);
         let means: Vec<_> = result.stages.iter().map(|stage| stage.times.mean).collect();
@@ -287,7 +287,7 @@ mod tests {
     fn what_lay_in_the_servers_stack_is_no_network() {
         let mut result = result(Some(2.0));
         let server = ServerTimes { wait: Some(15_000), parse: 300, execute: 700, write: 9_000 };
-        result.divide(&mut requests(Some(server)), Told::WaitAndWork).unwrap();
+        result.divide(&mut requests(Some(server)), ReportedTimes::WaitAndWork).unwrap();
         assert!(result.stages.iter().all(|stage| stage.is_measured), "{result:?}");
         let stage = |guide| result.stages.iter().find(|stage| stage.guide == guide).unwrap().times;
         // 50 us away less 25 by the server's report; the slowest request was 500 away.
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_kept_result_is_read_again() {
         let mut result = result(None);
-        result.divide(&mut requests(None), Told::Nothing).unwrap();
+        result.divide(&mut requests(None), ReportedTimes::Nothing).unwrap();
         let json = serde_json::to_string(&result).unwrap();
         assert_eq!(StagesResult::read(&json).unwrap().shown(), result.shown());
         assert!(StagesResult::read(&json.replace("\"version\":1", "\"version\":2")).is_err());

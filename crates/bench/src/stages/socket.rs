@@ -106,7 +106,7 @@ impl StampedSocket {
     }
 
     /// True if the server reports its own times of a request that follows the question.
-    pub(super) fn tells_times(&mut self) -> Result<bool> {
+    pub(super) fn reports_times(&mut self) -> Result<bool> {
         if self.ask_for_times()?.starts_with(b"MN") {
             self.get(0)?;
             return Ok(self.times()?.is_some());
@@ -257,7 +257,7 @@ mod tests {
             assert!(begin <= send && send <= sent && sent <= received && received <= end);
         }
         assert_eq!(socket.server_get().unwrap(), Some(2.0));
-        assert!(!socket.tells_times().unwrap(), "MN alone");
+        assert!(!socket.reports_times().unwrap(), "MN alone");
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
             });
             let mut socket = StampedSocket::open(address, Duration::from_secs(5)).unwrap();
             socket.fill(3).unwrap();
-            (socket.tells_times().map_err(|error| error.to_string()), socket.times())
+            (socket.reports_times().map_err(|error| error.to_string()), socket.times())
         };
         let (tells, told) = times("MN times 300 700 9000\r\n");
         assert_eq!(tells, Ok(true));

@@ -31,7 +31,7 @@ pub struct Decoder {
     /// The timelines of positions.
     history: History,
     has_new_table: bool,
-    /// See [`Self::listen_to`].
+    /// See [`Self::set_change_prefix`].
     told_prefix: String,
     was_told: bool,
 }
@@ -71,7 +71,7 @@ impl Decoder {
 
     /// Sets the prefix of messages that report table changes which the log does not show: each has
     /// the name of a table, a line end, and the statement that changed it.
-    pub fn listen_to(&mut self, prefix: String) {
+    pub fn set_change_prefix(&mut self, prefix: String) {
         self.told_prefix = prefix;
     }
 

@@ -126,7 +126,7 @@ impl<N: Network> Cluster<N> {
                 Some(Order::Look { beat, written }) => self.begin(beat, written),
                 Some(Order::Forget { why }) => {
                     self.planted = None;
-                    self.own().hinder(Obstacle::Hop(why));
+                    self.own().set_obstacle(Obstacle::Hop(why));
                 }
             }
         }
@@ -144,7 +144,7 @@ impl<N: Network> Cluster<N> {
                     self.planted = Some(Beat { number: beat, keys, at: Instant::now() });
                     return;
                 }
-                Some(Err(why)) => self.own().hinder(Obstacle::Hop(why)),
+                Some(Err(why)) => self.own().set_obstacle(Obstacle::Hop(why)),
                 None => {}
             }
         }
@@ -193,11 +193,11 @@ impl<N: Network> Cluster<N> {
                         String::from_utf8_lossy(&key),
                         beat.at.elapsed().as_secs_f64()
                     );
-                    self.own().hinder(Obstacle::StillThere(obstacle));
+                    self.own().set_obstacle(Obstacle::StillThere(obstacle));
                     return false;
                 }
                 Some(Err(why)) => {
-                    self.own().hinder(Obstacle::Hop(why));
+                    self.own().set_obstacle(Obstacle::Hop(why));
                     return false;
                 }
                 None => {}
@@ -233,7 +233,7 @@ impl<N: Network> Cluster<N> {
                 Err(BatchError::Io(error)) => {
                     router.rests_until = Instant::now() + self.within * RESTS_FOR;
                     let why = format!("{address}: {error}");
-                    self.own().hinder(Obstacle::Hop(why));
+                    self.own().set_obstacle(Obstacle::Hop(why));
                     return None;
                 }
                 Err(error) => return Some(Err(format!("{address}: {error}"))),

@@ -272,7 +272,7 @@ async fn feed<S: DiskQueue>(
         let is_there = tokio::select! {
             biased;
             () = stop.notified() => return,
-            is_there = backlog.until_something(far()) => is_there,
+            is_there = backlog.wait_for_work(far()) => is_there,
         };
         if !is_there {
             return;

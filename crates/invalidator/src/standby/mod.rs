@@ -42,7 +42,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The time for which a worker that ends because the log lacked changes reports that to the others.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const ANNOUNCE_FOR: Duration = Duration::from_secs(3);
 
 /// The group of an invalidator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,9 +126,9 @@ impl<S: LockSession, K: Keep> Member<S, K> {
     }
 
     /// Reports to the others for a while that the log lacked changes, and no longer works.
-    pub(crate) async fn say_lacking(&mut self) {
+    pub(crate) async fn announce_missing_changes(&mut self) {
         self.stats.is_lacking.store(true, Relaxed);
-        let end = Instant::now() + LAST_WORDS;
+        let end = Instant::now() + ANNOUNCE_FOR;
         while Instant::now() < end {
             // The state of the lock no longer matters.
             let _ = self.lock.hold().await;

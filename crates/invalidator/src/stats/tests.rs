@@ -67,10 +67,10 @@ async fn the_canary_is_an_age_and_an_obstacle() {
     assert!(stats.page(0).into_text().contains(line), "{}", stats.page(0).into_text());
     assert!(stats.text(0).contains("STAT cluster:a:canary_ms 4500\r\n"), "{}", stats.text(0));
     let there = || Obstacle::StillThere("k".to_owned());
-    stats.clusters[0].canary.hinder(there());
-    stats.clusters[1].canary.hinder(Obstacle::Hop("away".to_owned()));
+    stats.clusters[0].canary.set_obstacle(there());
+    stats.clusters[1].canary.set_obstacle(Obstacle::Hop("away".to_owned()));
     assert!(!stats.is_stuck(), "a hop is cut");
-    stats.clusters[1].canary.hinder(there());
+    stats.clusters[1].canary.set_obstacle(there());
     assert!(stats.is_stuck());
     stats.clusters[1].canary.prove(tokio::time::Instant::now());
     assert!(!stats.is_stuck());

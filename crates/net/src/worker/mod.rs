@@ -406,7 +406,7 @@ impl<S: Service> Worker<S> {
     fn close(&mut self, token: Token, reason: CloseReason) {
         let Some(mut conn) = self.take(token) else { return };
         if let Some(tls) = &mut self.tls {
-            conn.say_end(&mut tls.scratch);
+            conn.send_close_notify(&mut tls.scratch);
         }
         let counters = &self.own().counters;
         match reason {
@@ -481,7 +481,8 @@ impl<S: Service> Worker<S> {
             Flow::Close => return self.close(token, CloseReason::Service),
             _ if outcome.blocked => ConnState::Writing,
             Flow::NeedInput
-                if (is_draining || conn.is_at_end) && self.service.owes(&conn.session) =>
+                if (is_draining || conn.is_at_end)
+                    && self.service.has_pending_replies(&conn.session) =>
             {
                 ConnState::Waiting
             }
@@ -506,7 +507,7 @@ impl<S: Service> Worker<S> {
             && state == ConnState::Reading
             && conn.buffered() == 0
             && occupation == Occupation::None
-            && !self.service.owes(&conn.session)
+            && !self.service.has_pending_replies(&conn.session)
         {
             conn.rested_ms = self.now_ms;
         }

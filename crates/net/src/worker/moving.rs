@@ -81,7 +81,7 @@ impl<S: Service> Worker<S> {
         conn.state == ConnState::Reading
             && conn.input_len() == 0
             && !conn.is_at_end
-            && !self.service.owes(&conn.session)
+            && !self.service.has_pending_replies(&conn.session)
             && self.service.may_move(&conn.session)
     }
 

@@ -61,7 +61,7 @@ impl<S: Service> Worker<S> {
             let login_ms = self.login_deadline_ms(token);
             let Some((_, conn)) = self.conns.occupant(slot) else { continue };
             if login_ms.is_some_and(|login_ms| login_ms <= self.now_ms)
-                && !self.service.owes(&conn.session)
+                && !self.service.has_pending_replies(&conn.session)
             {
                 self.conns.set_timer(slot, false);
                 self.close(token, CloseReason::NoLogin);

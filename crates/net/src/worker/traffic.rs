@@ -104,7 +104,7 @@ impl<S: Service> Worker<S> {
     fn on_no_bytes(&mut self, token: Token, error: Option<Errno>) {
         let Some(conn) = self.conns.get_mut(token) else { return };
         match error {
-            None if self.service.owes(&conn.session) => {
+            None if self.service.has_pending_replies(&conn.session) => {
                 conn.is_at_end = true;
                 self.serve_left(token);
             }

@@ -223,7 +223,7 @@ fn write_flags(out: &mut Vec<u8>, request: &Request<'_>, facts: &ItemFacts) {
 /// True if the reply of success contains this fact about the item: `c f h l s t`. A flag counts by
 /// its first letter, regardless of the rest.
 #[must_use]
-pub fn tells(request: &Request<'_>, letter: u8) -> bool {
+pub fn returns_fact(request: &Request<'_>, letter: u8) -> bool {
     let is_asked = |word: &[u8]| word.first() == Some(&letter);
     returns(request.command, letter) && request.flags.into_iter().any(is_asked)
 }

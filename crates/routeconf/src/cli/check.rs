@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::offline;
-use super::offline::Assumed;
+use super::offline::Assumptions;
 use super::{STATUS_BROKEN, STATUS_GOOD, STATUS_WARNINGS, Said, Words};
 use crate::lint::{lint, only_server};
 use crate::{Diagnostic, Files, Loaded, Rejected, Severity};
@@ -93,7 +93,7 @@ fn object(finding: &Diagnostic, files: &Files) -> Value {
     })
 }
 
-fn found(loaded: Result<Loaded, Rejected>, assumed: &Assumed) -> (Files, Vec<Diagnostic>, u8) {
+fn found(loaded: Result<Loaded, Rejected>, assumed: &Assumptions) -> (Files, Vec<Diagnostic>, u8) {
     match loaded {
         Err(rejected) => (rejected.files, rejected.findings, STATUS_BROKEN),
         Ok(loaded) => {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::ast::Config;
-use crate::walk::{Step, Walker, When};
+use crate::walk::{Step, StepCondition, Walker};
 
 const BAR_CHARS: f64 = 30.0;
 
@@ -45,14 +45,14 @@ fn branch(
     }
 }
 
-pub(super) fn when(when: When) -> &'static str {
+pub(super) fn when(when: StepCondition) -> &'static str {
     match when {
-        When::Reply => "",
-        When::Also => "also: ",
-        When::Background => "behind its back: ",
-        When::IfFailed => "if that fails: ",
-        When::IfMissed => "if that misses: ",
-        When::Sometimes => "sometimes: ",
+        StepCondition::Reply => "",
+        StepCondition::Also => "also: ",
+        StepCondition::Background => "behind its back: ",
+        StepCondition::IfFailed => "if that fails: ",
+        StepCondition::IfMissed => "if that misses: ",
+        StepCondition::Sometimes => "sometimes: ",
     }
 }
 

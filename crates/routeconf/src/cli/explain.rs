@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::draw::{bar, tree};
 use super::explain_json;
-use super::offline::{self, Assumed};
+use super::offline::{self, Assumptions};
 use super::sample::{Moves, SAMPLE, sample, server_of};
 use super::{STATUS_BROKEN, STATUS_GOOD, Said, Words};
 use crate::ast::{Command, Config};
@@ -113,7 +113,7 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
     said(out)
 }
 
-fn read(file: &str, prefix: Option<&str>) -> Result<(Config, Assumed), Said> {
+fn read(file: &str, prefix: Option<&str>) -> Result<(Config, Assumptions), Said> {
     let (loaded, assumed) = offline::read(Path::new(file), prefix);
     match loaded {
         Ok(loaded) => Ok((loaded.config, assumed)),

@@ -22,7 +22,7 @@ pub const DISCOVERED: [(&str, &str); 6] = [
 
 /// The assumptions for reading a configuration.
 #[derive(Debug, Default)]
-pub(super) struct Assumed {
+pub(super) struct Assumptions {
     /// Sources that were not queried; one server represents each.
     sources: Vec<String>,
     /// The prefix taken from the configuration.
@@ -30,18 +30,18 @@ pub(super) struct Assumed {
 }
 
 /// Reads the file, with the prefix of `--route-prefix` if it was given.
-pub(super) fn read(path: &Path, prefix: Option<&str>) -> (Result<Loaded, Rejected>, Assumed) {
-    let mut sources = Unasked { files: FileSources::beside(path), names: Vec::new() };
+pub(super) fn read(path: &Path, prefix: Option<&str>) -> (Result<Loaded, Rejected>, Assumptions) {
+    let mut sources = OfflineSources { files: FileSources::beside(path), names: Vec::new() };
     let mut taken = None;
     let params = |text: &str| {
         taken = if prefix.is_none() { first_prefix(text) } else { None };
         prefix.or(taken.as_deref()).map_or_else(Params::default, Params::new)
     };
     let loaded = load_path(path, params, &mut sources);
-    (loaded, Assumed { sources: sources.names, prefix: taken })
+    (loaded, Assumptions { sources: sources.names, prefix: taken })
 }
 
-impl Assumed {
+impl Assumptions {
     /// Returns true if servers come from a source that was not queried.
     pub(super) fn has_sources(&self) -> bool {
         !self.sources.is_empty()
@@ -71,12 +71,12 @@ fn stand_in(source: &str) -> String {
 }
 
 /// Reads files; each source becomes one server.
-struct Unasked {
+struct OfflineSources {
     files: FileSources,
     names: Vec<String>,
 }
 
-impl Sources for Unasked {
+impl Sources for OfflineSources {
     fn read(&mut self, name: &str) -> io::Result<(String, String)> {
         let known = DISCOVERED
             .iter()

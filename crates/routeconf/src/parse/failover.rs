@@ -2,7 +2,7 @@
 
 use super::Builder;
 use super::fields::Fields;
-use super::handles::Given;
+use super::handles::HandleContent;
 use super::values::result_name;
 use crate::ast::{
     Failover, FailoverErrors, FailoverLimit, FailoverPolicy, Failure, Hash, Latest, Route, RouteId,
@@ -16,7 +16,7 @@ const POLICIES: [&str; 4] =
 
 impl Builder<'_> {
     /// `FailoverRoute`.
-    pub(super) fn failover_route(&mut self, given: &Given<'_>) -> Fallible<Route> {
+    pub(super) fn failover_route(&mut self, given: &HandleContent<'_>) -> Fallible<Route> {
         let children = self.children(given)?;
         Ok(Route::Failover(Box::new(self.failover(given.fields.as_ref(), children)?)))
     }
@@ -43,7 +43,7 @@ impl Builder<'_> {
     }
 
     /// `LatestRoute`.
-    pub(super) fn latest(&mut self, given: &Given<'_>) -> Fallible<Route> {
+    pub(super) fn latest(&mut self, given: &HandleContent<'_>) -> Fallible<Route> {
         let children = self.children(given)?;
         Ok(Route::Latest(Box::new(self.latest_of(given.fields.as_ref(), children)?)))
     }

@@ -82,13 +82,13 @@ pub(super) const REFUSED: &[(&str, &str)] = &[
 
 /// The content of a handle: an object in the long form, the part behind the bar in the short one,
 /// else null.
-pub(super) struct Given<'n> {
+pub(super) struct HandleContent<'n> {
     pub(super) node: &'n Node,
     pub(super) fields: Option<Fields<'n>>,
     pub(super) at: At,
 }
 
-impl<'n> Given<'n> {
+impl<'n> HandleContent<'n> {
     fn long(&self, kind: &str) -> Fallible<&Fields<'n>> {
         match &self.fields {
             Some(fields) => Ok(fields),
@@ -111,7 +111,7 @@ impl Builder<'_> {
     ) -> Fallible<Vec<RouteId>> {
         let long = node.as_object().is_some();
         let fields = if long { Some(Fields::new(node, kind)?) } else { None };
-        let given = Given { node, fields, at };
+        let given = HandleContent { node, fields, at };
         let routes = match kind {
             "Pool" => {
                 let inner =
@@ -131,7 +131,7 @@ impl Builder<'_> {
         Ok(routes)
     }
 
-    fn one(&mut self, kind: &str, given: &Given<'_>) -> Fallible<Route> {
+    fn one(&mut self, kind: &str, given: &HandleContent<'_>) -> Fallible<Route> {
         let simple = match kind {
             "AllAsyncRoute" => Route::AllAsync(self.children(given)?),
             "AllFastestRoute" => Route::AllFastest(self.children(given)?),
@@ -237,7 +237,7 @@ impl Builder<'_> {
     }
 
     /// `children` of the long form, or the names in the short form.
-    pub(super) fn children(&mut self, given: &Given<'_>) -> Fallible<Vec<RouteId>> {
+    pub(super) fn children(&mut self, given: &HandleContent<'_>) -> Fallible<Vec<RouteId>> {
         match &given.fields {
             Some(fields) => self.routes(fields.need("children")?),
             None if given.node.value == Value::Null => fail(given.at, "the route needs children"),
@@ -245,7 +245,7 @@ impl Builder<'_> {
         }
     }
 
-    fn hash_route(&mut self, given: &Given<'_>) -> Fallible<Route> {
+    fn hash_route(&mut self, given: &HandleContent<'_>) -> Fallible<Route> {
         let children = self.children(given)?;
         let Some(fields) = &given.fields else {
             return Ok(Route::Hash { children, hash: Box::new(crate::ast::Hash::ch3()) });
@@ -270,7 +270,7 @@ impl Builder<'_> {
         Ok(Route::Hash { children, hash: Box::new(hash) })
     }
 
-    fn logging(&mut self, given: &Given<'_>) -> Fallible<Option<RouteId>> {
+    fn logging(&mut self, given: &HandleContent<'_>) -> Fallible<Option<RouteId>> {
         match &given.fields {
             Some(fields) => self.maybe_route(fields, "target"),
             None if given.node.value == Value::Null => Ok(None),
@@ -278,7 +278,7 @@ impl Builder<'_> {
         }
     }
 
-    fn miss_failover(&mut self, given: &Given<'_>) -> Fallible<Route> {
+    fn miss_failover(&mut self, given: &HandleContent<'_>) -> Fallible<Route> {
         let children = self.children(given)?;
         let best = given.fields.as_ref().map(|fields| fields.flag("return_best_on_error", false));
         Ok(Route::MissFailover {
@@ -446,7 +446,7 @@ impl Builder<'_> {
     }
 
     /// `ErrorRoute|text`, or `response` and `result`.
-    fn error(&mut self, given: &Given<'_>) -> Fallible<Route> {
+    fn error(&mut self, given: &HandleContent<'_>) -> Fallible<Route> {
         let (mut result, mut message) = (Failure::LocalError, String::new());
         match &given.fields {
             Some(fields) => {

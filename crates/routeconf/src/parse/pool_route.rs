@@ -6,7 +6,7 @@ use hashing::POOL_SIZE_MAX;
 
 use super::Builder;
 use super::fields::Fields;
-use super::handles::Given;
+use super::handles::HandleContent;
 use crate::ast::{
     Buckets, HashFunction, Latest, Member, PoolId, PoolRoute, Route, RouteId, SlowWarmUpSettings,
 };
@@ -28,7 +28,7 @@ impl Builder<'_> {
         Ok(routes)
     }
 
-    pub(super) fn pool_route(&mut self, given: &Given<'_>) -> Fallible<Route> {
+    pub(super) fn pool_route(&mut self, given: &HandleContent<'_>) -> Fallible<Route> {
         let Some(fields) = &given.fields else {
             let id = self.pool_of(given.node)?;
             return self.pool_route_with(id, None, given.at);

@@ -31,7 +31,7 @@ pub struct Question<'k> {
 
 /// The condition of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum StepCondition {
     /// The reply comes from this route.
     Reply,
     /// It gets the request at the same time, and is waited for.
@@ -52,7 +52,7 @@ pub struct Step {
     /// The route.
     pub route: RouteId,
     /// The condition for this step.
-    pub when: When,
+    pub when: StepCondition,
     /// The key at this route.
     pub key: Vec<u8>,
     /// Bytes of the key that are hashed from here on, if a route has set them. Otherwise, the part
@@ -102,7 +102,7 @@ impl<'c> Walker<'c> {
             if prefixed { (parts.prefix, parts.without_prefix) } else { (&b""[..], question.key) };
         let targets = self.config.targets(listener, prefix).into_iter().enumerate();
         let steps = targets.map(|(place, route)| {
-            let when = if place == 0 { When::Reply } else { When::Background };
+            let when = if place == 0 { StepCondition::Reply } else { StepCondition::Background };
             self.step(route, when, key, None, question)
         });
         steps.collect()
@@ -119,7 +119,7 @@ impl<'c> Walker<'c> {
     pub fn server(&self, listener: &Listener, question: &Question<'_>) -> Option<(PoolId, u32)> {
         let mut steps = self.walk(listener, question);
         loop {
-            let step = steps.into_iter().find(|step| step.when == When::Reply)?;
+            let step = steps.into_iter().find(|step| step.when == StepCondition::Reply)?;
             if step.server.is_some() {
                 return step.server;
             }
@@ -152,7 +152,7 @@ impl<'c> Walker<'c> {
     fn step(
         &self,
         id: RouteId,
-        when: When,
+        when: StepCondition,
         key: &[u8],
         hashed: Option<usize>,
         question: &Question<'_>,

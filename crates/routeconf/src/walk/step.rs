@@ -2,7 +2,7 @@
 
 use hashing::spooky_hash32;
 
-use super::{Question, Step, Walker, When};
+use super::{Question, Step, StepCondition, Walker};
 use crate::ast::{
     CommandClass, Failover, FailoverPolicy, Member, PoolId, PoolRoute, Route, RouteId, Shadow,
     ShadowKeys, ShardSplit, ShardSplits,
@@ -17,7 +17,7 @@ fn own_shard_name(split: &ShardSplit, key: &[u8], question: &Question<'_>) -> Ve
 
 impl Walker<'_> {
     /// Adds a child to the step.
-    fn go(&self, step: &mut Step, route: RouteId, when: When, question: &Question<'_>) {
+    fn go(&self, step: &mut Step, route: RouteId, when: StepCondition, question: &Question<'_>) {
         let key = step.key.clone();
         self.go_as(step, route, when, &key, question);
     }
@@ -27,7 +27,7 @@ impl Walker<'_> {
         &self,
         step: &mut Step,
         route: RouteId,
-        when: When,
+        when: StepCondition,
         key: &[u8],
         question: &Question<'_>,
     ) {
@@ -36,9 +36,15 @@ impl Walker<'_> {
     }
 
     /// The first replies, the others follow `when`.
-    fn first_then(&self, step: &mut Step, routes: &[RouteId], when: When, question: &Question<'_>) {
+    fn first_then(
+        &self,
+        step: &mut Step,
+        routes: &[RouteId],
+        when: StepCondition,
+        question: &Question<'_>,
+    ) {
         for (place, route) in routes.iter().enumerate() {
-            self.go(step, *route, if place == 0 { When::Reply } else { when }, question);
+            self.go(step, *route, if place == 0 { StepCondition::Reply } else { when }, question);
         }
     }
 
@@ -53,18 +59,21 @@ impl Walker<'_> {
     ) {
         let Some(route) = routes.get(index) else { return };
         step.note = format!("{} of {} {note}", index + 1, routes.len());
-        self.go(step, *route, When::Reply, question);
+        self.go(step, *route, StepCondition::Reply, question);
     }
 
     /// Adds the next steps after this route.
     pub(super) fn fill(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
         match route {
             Route::AllAsync(all) => {
-                all.iter().for_each(|route| self.go(step, *route, When::Background, question));
+                all.iter()
+                    .for_each(|route| self.go(step, *route, StepCondition::Background, question));
             }
-            Route::AllInitial(all) => self.first_then(step, all, When::Background, question),
+            Route::AllInitial(all) => {
+                self.first_then(step, all, StepCondition::Background, question)
+            }
             Route::AllFastest(all) | Route::AllMajority(all) | Route::AllSync(all) => {
-                self.first_then(step, all, When::Also, question);
+                self.first_then(step, all, StepCondition::Also, question);
             }
             Route::Destination { pool, index } => self.member(*pool, *index, step, question),
             Route::DevNull | Route::Null => "answered as a miss".clone_into(&mut step.note),
@@ -128,15 +137,15 @@ impl Walker<'_> {
                 );
                 let both = [(way.0, *from), (way.1, *to)].into_iter().filter(|(asked, _)| *asked);
                 let both: Vec<_> = both.map(|(_, route)| route).collect();
-                self.first_then(step, &both, When::Also, question);
+                self.first_then(step, &both, StepCondition::Also, question);
             }
             Route::MissFailover { children, .. } => {
-                self.first_then(step, children, When::IfMissed, question)
+                self.first_then(step, children, StepCondition::IfMissed, question)
             }
             Route::ModifyKey(rule) => {
                 let key = select::modify_bare_key(&step.key, &rule.change);
                 step.hashed = None;
-                self.go_as(step, rule.target, When::Reply, &key, question);
+                self.go_as(step, rule.target, StepCondition::Reply, &key, question);
             }
             Route::OperationSelector { default, policies } => {
                 let found = select::by_operation(policies, *default, question.operation);
@@ -159,7 +168,7 @@ impl Walker<'_> {
             }
             Route::Pool(pool) => self.pool(pool, step, question),
             Route::Shadow { child, index, shadows } => {
-                self.go(step, *child, When::Reply, question);
+                self.go(step, *child, StepCondition::Reply, question);
                 self.shadows(shadows, *index, step, question);
             }
             Route::WarmUp(_)
@@ -172,7 +181,7 @@ impl Walker<'_> {
                 "by chance or load".clone_into(&mut step.note);
                 select::children(route)
                     .into_iter()
-                    .for_each(|route| self.go(step, route, When::Sometimes, question));
+                    .for_each(|route| self.go(step, route, StepCondition::Sometimes, question));
             }
             _ => self.through(route, step, question),
         }
@@ -200,17 +209,19 @@ impl Walker<'_> {
         };
         children.retain(|child| Some(*child) != main);
         match main {
-            Some(main) => self.go(step, main, When::Reply, question),
+            Some(main) => self.go(step, main, StepCondition::Reply, question),
             None => "answered as a miss".clone_into(&mut step.note),
         }
-        children.into_iter().for_each(|child| self.go(step, child, When::Sometimes, question));
+        children
+            .into_iter()
+            .for_each(|child| self.go(step, child, StepCondition::Sometimes, question));
     }
 
     fn chosen(&self, route: Option<RouteId>, note: &str, step: &mut Step, question: &Question<'_>) {
         match route {
             Some(route) => {
                 note.clone_into(&mut step.note);
-                self.go(step, route, When::Reply, question);
+                self.go(step, route, StepCondition::Reply, question);
             }
             None => "no route: answered as a miss".clone_into(&mut step.note),
         }
@@ -232,7 +243,7 @@ impl Walker<'_> {
         if let Some(exptime) = failover.exptime {
             step.note = format!("{}; what the others store lives {exptime} s at most", step.note);
         }
-        self.first_then(step, &failover.children, When::IfFailed, question);
+        self.first_then(step, &failover.children, StepCondition::IfFailed, question);
     }
 
     fn key_split(
@@ -251,12 +262,12 @@ impl Walker<'_> {
         };
         let when = match select::replicas_asked(question.operation, all_sync, first_hit) {
             Replicas::Own => None,
-            Replicas::All => Some(When::Background),
-            Replicas::FirstHit => Some(When::Also),
+            Replicas::All => Some(StepCondition::Background),
+            Replicas::FirstHit => Some(StepCondition::Also),
         };
         let names = (0..replicas).filter(|replica| *replica != own);
         let others = when.map(|when| names.map(move |name| (name, when))).into_iter().flatten();
-        for (replica, when) in std::iter::once((own, When::Reply)).chain(others) {
+        for (replica, when) in std::iter::once((own, StepCondition::Reply)).chain(others) {
             if let Some(key) = select::key_replica(&step.key, replica) {
                 self.go_as(step, destination, when, &key, question);
             }
@@ -271,14 +282,14 @@ impl Walker<'_> {
         question: &Question<'_>,
     ) {
         let Some(split) = select::shard_split(&splits.splits, step.routed_key()) else {
-            return self.go(step, destination, When::Reply, question);
+            return self.go(step, destination, StepCondition::Reply, question);
         };
         if select::goes_to_all_names(split, question.operation.class()) {
-            self.go(step, destination, When::Reply, question);
+            self.go(step, destination, StepCondition::Reply, question);
             return self.other_names(destination, split, step, question);
         }
         let key = own_shard_name(split, &step.key, question);
-        step.next.push(self.step(destination, When::Reply, &key, None, question));
+        step.next.push(self.step(destination, StepCondition::Reply, &key, None, question));
     }
 
     /// A delete goes in the background to all names of its shard except the plain one.
@@ -291,7 +302,7 @@ impl Walker<'_> {
     ) {
         for name in 1..select::names_at_most(split) {
             let key = select::shard_name(&step.key, name);
-            step.next.push(self.step(destination, When::Background, &key, None, question));
+            step.next.push(self.step(destination, StepCondition::Background, &key, None, question));
         }
     }
 
@@ -325,7 +336,7 @@ impl Walker<'_> {
         step.note = format!("pool '{}', server {} of {of} by {name}{salt}", pool.name, index + 1);
         self.member(route.pool, index, step, question);
         if let Some((target, _)) = &route.slow_warmup {
-            self.go(step, *target, When::Sometimes, question);
+            self.go(step, *target, StepCondition::Sometimes, question);
         }
         self.shadows(&route.shadows, index, step, question);
         if let Some(split) = split.filter(goes_to_all) {
@@ -336,7 +347,7 @@ impl Walker<'_> {
     /// A server, or the route that replaces it.
     fn member(&self, pool: PoolId, index: u32, step: &mut Step, question: &Question<'_>) {
         match self.config.pool(pool).members.get(index as usize) {
-            Some(Member::Route(route)) => self.go(step, *route, When::Reply, question),
+            Some(Member::Route(route)) => self.go(step, *route, StepCondition::Reply, question),
             _ => step.server = Some((pool, index)),
         }
     }
@@ -349,12 +360,12 @@ impl Walker<'_> {
                 shadow.index_range.is_none_or(|(first, last)| (first..=last).contains(&index));
             let when = match &shadow.keys {
                 ShadowKeys::Fraction(start, end) if (*start..=*end).contains(&place) => {
-                    When::Background
+                    StepCondition::Background
                 }
                 ShadowKeys::Keys(keys) if keys.iter().any(|known| known.as_bytes() == key) => {
-                    When::Background
+                    StepCondition::Background
                 }
-                ShadowKeys::Requests(_) => When::Sometimes,
+                ShadowKeys::Requests(_) => StepCondition::Sometimes,
                 _ => continue,
             };
             if here {
@@ -369,18 +380,20 @@ impl Walker<'_> {
         let reads = class == CommandClass::Get;
         let (first, second, when) = match route {
             Route::WarmUp(warm_up) if warm_up.leases && class == CommandClass::Delete => {
-                (warm_up.cold, warm_up.warm, Some(When::Also))
+                (warm_up.cold, warm_up.warm, Some(StepCondition::Also))
             }
-            Route::WarmUp(warm_up) => (warm_up.cold, warm_up.warm, reads.then_some(When::IfMissed)),
+            Route::WarmUp(warm_up) => {
+                (warm_up.cold, warm_up.warm, reads.then_some(StepCondition::IfMissed))
+            }
             Route::Staging { warm, staging } if class == CommandClass::Delete => {
-                (*warm, *staging, Some(When::Also))
+                (*warm, *staging, Some(StepCondition::Also))
             }
-            Route::Staging { warm, staging } => (*warm, *staging, Some(When::Background)),
-            Route::L1L2Cache { l1, l2, .. } => (*l1, *l2, reads.then_some(When::IfMissed)),
-            Route::L1L2SizeSplit(split) => (split.l1, split.l2, Some(When::Sometimes)),
+            Route::Staging { warm, staging } => (*warm, *staging, Some(StepCondition::Background)),
+            Route::L1L2Cache { l1, l2, .. } => (*l1, *l2, reads.then_some(StepCondition::IfMissed)),
+            Route::L1L2SizeSplit(split) => (split.l1, split.l2, Some(StepCondition::Sometimes)),
             _ => return,
         };
-        self.go(step, first, When::Reply, question);
+        self.go(step, first, StepCondition::Reply, question);
         if let Some(when) = when {
             self.go(step, second, when, question);
         }

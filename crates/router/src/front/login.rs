@@ -71,7 +71,7 @@ impl Client {
 
 impl Front {
     /// Continues a login, and checks it again after a reload. `None`: requests may be read.
-    pub(super) fn go_on_login(
+    pub(super) fn continue_login(
         &mut self,
         session: &mut Session,
         output: &mut Output<'_>,

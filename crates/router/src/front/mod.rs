@@ -340,7 +340,7 @@ impl Service for Front {
             return Flow::CloseNow;
         }
         if session.client_login.is_some()
-            && let Some(flow) = self.go_on_login(session, output)
+            && let Some(flow) = self.continue_login(session, output)
         {
             return flow;
         }
@@ -446,7 +446,7 @@ impl Service for Front {
         self.core.has_tasks()
     }
 
-    fn owes(&self, session: &Session) -> bool {
+    fn has_pending_replies(&self, session: &Session) -> bool {
         let is_pending = session.client_login.as_ref().is_some_and(|client| client.is_pending());
         is_pending || !self.queues.is_empty(session.queue)
     }

@@ -167,7 +167,7 @@ impl Queues {
     pub(crate) fn is_full(&mut self, number: u32) -> bool {
         let is_pressed = self.account.is_pressed();
         let queue = self.get(number);
-        queue.is_full() || is_pressed && queue.asks_for_the_unknown()
+        queue.is_full() || is_pressed && queue.expects_replies_of_unknown_size()
     }
 
     /// Returns true if the queue's client may send: its reply is likely small, or there is room for
@@ -175,7 +175,7 @@ impl Queues {
     #[inline]
     pub(crate) fn admits(&mut self, number: u32) -> bool {
         let queue = &mut self.queues[number as usize];
-        queue.asks_for_small() || self.admission.admits(number, &mut queue.expected)
+        queue.expects_small_replies() || self.admission.admits(number, &mut queue.expected)
     }
 
     /// Resumes connections that wait for room, as far as there is some.
@@ -286,7 +286,7 @@ impl Queues {
         if queue.slots.capacity() == 0 {
             queue.slots = self.spares.slots();
         }
-        if slot.op.class() == CommandClass::Get && !queue.asks_for_small() {
+        if slot.op.class() == CommandClass::Get && !queue.expects_small_replies() {
             let bytes = self.admission.guess(queue.reply_bytes);
             self.admission.ask(&mut queue.expected, bytes);
         }
@@ -410,13 +410,13 @@ impl Queue {
 
     /// True if its last replies were small, at least as many as outstanding with the next one.
     #[inline]
-    fn asks_for_small(&self) -> bool {
+    fn expects_small_replies(&self) -> bool {
         self.outstanding < u32::from(self.small_replies)
     }
 
     /// True if more replies are outstanding than small ones came in a row: the next may be large,
     /// and another request would be sent before that is known.
-    fn asks_for_the_unknown(&self) -> bool {
+    fn expects_replies_of_unknown_size(&self) -> bool {
         self.outstanding > u32::from(self.small_replies)
     }
 

@@ -263,7 +263,7 @@ impl Fleet {
 
     /// Asserts that the delete is executed, and that routers trust the server.
     #[track_caller]
-    fn assert_believed(&mut self) {
+    fn assert_trusted(&mut self) {
         self.pass(SETTLED_US);
         assert_eq!((self.get(0), self.get(1)), (Outcome::NotFound, Outcome::Found));
         assert_eq!(self.reader.deletes().counts().marked, 0);
@@ -283,7 +283,7 @@ fn what_one_router_could_not_delete_no_other_serves() {
         // The mark is rewritten, so it outlives its first lifetime.
         fleet.assert_held(if seed % 10 == 0 { ENDED_US } else { SETTLED_US });
         fleet.heal(0);
-        fleet.assert_believed();
+        fleet.assert_trusted();
     });
 }
 
@@ -299,7 +299,7 @@ fn the_mark_stays_until_the_last_router_has_deleted() {
         fleet.assert_held(SETTLED_US);
         assert_eq!(fleet.writers[0].deletes().counts().pending, 0);
         fleet.heal(1);
-        fleet.assert_believed();
+        fleet.assert_trusted();
     });
 }
 
@@ -312,7 +312,7 @@ fn a_router_that_was_killed_ends_its_mark_when_it_is_back() {
     let killed = fleet.writers.remove(0);
     let targets = fleet.plan.targets();
     fleet.writers.push(killed.again(targets));
-    fleet.assert_believed();
+    fleet.assert_trusted();
 }
 
 /// Sets the trouble of the servers that keep the mark of the first, from now on.
@@ -343,7 +343,7 @@ fn a_router_killed_before_it_ends_its_mark_ends_it_when_it_is_back() {
                 fleet.pass(AWAY_US);
                 peers_are(Trouble::None);
             }
-            fleet.assert_believed();
+            fleet.assert_trusted();
         });
     }
 }
@@ -360,7 +360,7 @@ fn a_mark_ends_though_its_peers_are_away_when_the_deletes_are_executed() {
         fleet.pass(AWAY_US);
         assert_eq!(fleet.writers[0].deletes().counts().pending, 0);
         peers_are(Trouble::None);
-        fleet.assert_believed();
+        fleet.assert_trusted();
     });
 }
 
@@ -375,7 +375,7 @@ fn marks_are_read_also_where_values_are_not() {
     assert_eq!(fleet.get(0), Outcome::Failed(Failure::TryAgain));
     fleet.heal(0);
     fleet.heal(1);
-    fleet.assert_believed();
+    fleet.assert_trusted();
 }
 
 /// Servers of another pool keep its mark. The reader has a third pool, unknown to the writer.
@@ -389,7 +389,7 @@ fn a_server_alone_in_its_pool_is_marked_on_servers_of_other_pools() {
         fleet.pass(SEEN_US);
         fleet.assert_held(SETTLED_US);
         fleet.heal(0);
-        fleet.assert_believed();
+        fleet.assert_trusted();
     });
 }
 

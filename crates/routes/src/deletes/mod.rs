@@ -339,7 +339,7 @@ pub(crate) fn plain<'a>(request: &Request<'a>) -> Request<'a> {
 const THEN: char = '>';
 
 /// The name for deletes that one server must execute before another.
-pub(crate) fn one_after_the_other(first: &str, second: &str) -> String {
+pub(crate) fn ordered_name(first: &str, second: &str) -> String {
     format!("{first}{THEN}{second}")
 }
 

@@ -43,10 +43,10 @@ pub(super) struct Work<L> {
 
 /// Answers to deletes and to requests about marks, with the values of marks.
 #[derive(Default)]
-struct Answers(Vec<Heard>);
+struct Answers(Vec<MarkAnswer>);
 
 /// One answer.
-struct Heard {
+struct MarkAnswer {
     ticket: Ticket,
     outcome: Outcome,
     /// The mark's value, or the reason why no request was sent.
@@ -60,7 +60,7 @@ impl Sink for Answers {
         let Reply { outcome, is_own, .. } = *reply;
         let has_value = outcome == Outcome::Found || is_own;
         let value = if has_value { reply.value.to_owned() } else { Vec::new() };
-        self.0.push(Heard { ticket, outcome, value, is_own });
+        self.0.push(MarkAnswer { ticket, outcome, value, is_own });
     }
 }
 
@@ -99,7 +99,7 @@ impl<L: Fn(&str)> Work<L> {
     /// Starts the replays of these servers, before they receive requests.
     pub(super) fn begin(&mut self, targets: Vec<Target>) {
         let now = now();
-        self.look_around(now);
+        self.expire_and_import(now);
         self.take_targets(targets);
         self.begin_replays(now);
         // A previous run may have left a mark, which must end with these deletes.
@@ -119,7 +119,7 @@ impl<L: Fn(&str)> Work<L> {
         let (now, mut answers) = (now(), Answers::default());
         self.upstream.turn(now);
         if now >= self.look_around_at {
-            self.look_around(now);
+            self.expire_and_import(now);
         }
         let is_ending = self.take_inbox(now);
         self.upstream.on_events(&mut answers);
@@ -267,7 +267,7 @@ impl<L: Fn(&str)> Work<L> {
     /// Returns true if deletes may have been queued that must now be sent.
     fn take_answers(&mut self, now: Instant, answers: &mut Answers) -> bool {
         let (mut marked, mut asks_again) = (Vec::new(), false);
-        for Heard { ticket, outcome, value, is_own } in answers.0.drain(..) {
+        for MarkAnswer { ticket, outcome, value, is_own } in answers.0.drain(..) {
             if self.marks.answered(now, ticket, outcome, &value, &mut marked) {
                 continue;
             }
@@ -298,7 +298,7 @@ impl<L: Fn(&str)> Work<L> {
         }
     }
 
-    fn look_around(&mut self, now: Instant) {
+    fn expire_and_import(&mut self, now: Instant) {
         self.look_around_at = now + LOOK_AROUND;
         let secs = unix_secs();
         self.spool.expire(secs);

@@ -80,7 +80,7 @@ impl BigValueRoute {
         for batch in self.batches(list.pieces) {
             let keys: Vec<_> = batch.map(|piece| list.key(request.key, piece)).collect();
             let asked =
-                keys.iter().map(|key| self.target.route(cx, request.beside(Command::Get, key)));
+                keys.iter().map(|key| self.target.route(cx, request.derived(Command::Get, key)));
             for piece in join::all(asked.collect()).await {
                 if piece.outcome != Outcome::Found {
                     return OwnedReply { value: piece.value, ..OwnedReply::of(piece.outcome) };
@@ -126,7 +126,7 @@ impl BigValueRoute {
             if reply.outcome != Outcome::Found {
                 return self.stale(cx, &request, reply).await;
             }
-            let listed = self.target.route(cx, request.beside(Command::Gets, request.key)).await;
+            let listed = self.target.route(cx, request.derived(Command::Gets, request.key)).await;
             let whole = match List::parse(&reply.value) {
                 Some(list) => self.collect(cx, &request, list).await,
                 None => OwnedReply::of(Outcome::NotFound),
@@ -141,7 +141,7 @@ impl BigValueRoute {
                     let dead = Request {
                         exptime: -1,
                         number: listed.number,
-                        ..request.beside(Command::Cas, request.key)
+                        ..request.derived(Command::Cas, request.key)
                     };
                     drop(self.target.route(cx, dead).await);
                 }
@@ -190,7 +190,7 @@ impl BigValueRoute {
                 let value = request.value.get(start..end).unwrap_or_default();
                 let exptime = request.exptime;
                 self.target
-                    .route(cx, Request { exptime, value, ..request.beside(Command::Set, key) })
+                    .route(cx, Request { exptime, value, ..request.derived(Command::Set, key) })
             });
             let worst = join::all(stored.collect()).await.into_iter().reduce(worse);
             if let Some(worst) = worst.filter(|worst| worst.outcome != Outcome::Stored) {

@@ -64,7 +64,7 @@ impl L1L2CacheRoute {
                     flags: NOTED_MISS,
                     exptime: self.miss_exptime,
                     value: NOTED_VALUE,
-                    ..request.beside(Command::Add, request.key)
+                    ..request.derived(Command::Add, request.key)
                 };
                 copy_aside(&self.l1, cx, &noted);
             }
@@ -88,7 +88,12 @@ impl L1L2CacheRoute {
 
     fn copy<'a>(&self, request: &Request<'a>, found: &'a OwnedReply) -> Request<'a> {
         let (flags, exptime) = (found.flags, self.upgrading_exptime);
-        Request { flags, exptime, value: &found.value, ..request.beside(Command::Add, request.key) }
+        Request {
+            flags,
+            exptime,
+            value: &found.value,
+            ..request.derived(Command::Add, request.key)
+        }
     }
 
     /// A lease belongs to the small one, because only it can accept the value that follows.
@@ -125,12 +130,12 @@ impl L1L2CacheRoute {
         let request = request.to_owned();
         cx.spawn_charged(charge, async move {
             let request = request.get();
-            let far = l2.route(&context, request.beside(Command::Get, request.key)).await;
+            let far = l2.route(&context, request.derived(Command::Get, request.key)).await;
             if far.outcome == Outcome::Found
                 && let Some(_room) = context.copy_room(far.value.len())
             {
                 let (flags, value) = (far.flags, &far.value[..]);
-                let store = Request { flags, exptime, value, ..request.beside(op, request.key) };
+                let store = Request { flags, exptime, value, ..request.derived(op, request.key) };
                 drop(l1.route(&context, store).await);
             }
         });

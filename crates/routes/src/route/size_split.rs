@@ -54,7 +54,7 @@ impl L1L2SizeSplitRoute {
             return near;
         }
         let key = far_key(request.key, &near.value);
-        let far = self.l2.route(cx, request.beside(Command::Get, &key)).await;
+        let far = self.l2.route(cx, request.derived(Command::Get, &key)).await;
         OwnedReply { number: near.number, ..far }
     }
 
@@ -69,14 +69,15 @@ impl L1L2SizeSplitRoute {
                 return OwnedReply { flags: 0, value: Vec::new(), ..near };
             }
             let key = far_key(request.key, &near.value);
-            let far = self.l2.route(cx, request.beside(Command::Get, &key)).await;
+            let far = self.l2.route(cx, request.derived(Command::Get, &key)).await;
             if far.outcome == Outcome::Found || far.outcome.failure().is_some() {
                 return far;
             }
-            let now = self.l1.route(cx, request.beside(Command::Gets, request.key)).await;
+            let now = self.l1.route(cx, request.derived(Command::Gets, request.key)).await;
             if now.outcome == Outcome::Found && now.value == near.value {
                 let (exptime, number) = (-1, now.number);
-                let dead = Request { exptime, number, ..request.beside(Command::Cas, request.key) };
+                let dead =
+                    Request { exptime, number, ..request.derived(Command::Cas, request.key) };
                 drop(self.l1.route(cx, dead).await);
             }
         }
@@ -98,7 +99,7 @@ impl L1L2SizeSplitRoute {
             flags: request.flags,
             exptime: request.exptime,
             value: request.value,
-            ..request.beside(Command::Set, &key)
+            ..request.derived(Command::Set, &key)
         };
         if self.stores_both {
             let far_request = Request { key: request.key, ..far_request };
@@ -115,7 +116,7 @@ impl L1L2SizeSplitRoute {
         }
         if request.op != Command::LeaseSet {
             // A mark of the previous value would continue to refer to that value.
-            drop(self.l1.route(cx, request.beside(Command::Delete, request.key)).await);
+            drop(self.l1.route(cx, request.derived(Command::Delete, request.key)).await);
             return far;
         }
         let is_longer = request.exptime == 0 || request.exptime > self.failure_secs;

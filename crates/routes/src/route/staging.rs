@@ -42,7 +42,7 @@ impl StagingRoute {
                 flags: found.flags,
                 exptime,
                 value: &found.value,
-                ..request.beside(Command::Add, request.key)
+                ..request.derived(Command::Add, request.key)
             };
             drop(staging.route(&context, add).await);
         });
@@ -73,7 +73,7 @@ impl StagingRoute {
         }
         let time = words::find(request.words, b'T').unwrap_or(b"t");
         let words = if request.base64 { [time, b" b"].concat() } else { time.to_vec() };
-        let get = request.beside(Command::MetaGet, request.key);
+        let get = request.derived(Command::MetaGet, request.key);
         self.aside(cx, &Request { words: &words, base64: request.base64, ..get });
     }
 

@@ -23,7 +23,7 @@ pub(super) enum Ttl {
 
 /// Asks `route` for the remaining lifetime of the item with the key of `request`.
 pub(super) async fn of(route: &RouteRef, cx: &Arc<Context>, request: &Request<'_>) -> Ttl {
-    let request = Request { words: b"t", ..request.beside(Command::MetaGet, request.key) };
+    let request = Request { words: b"t", ..request.derived(Command::MetaGet, request.key) };
     let reply = route.route(cx, request).await;
     match reply.outcome {
         Outcome::Meta(MetaCode::Hd | MetaCode::Va) => {

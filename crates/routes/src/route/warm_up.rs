@@ -99,7 +99,7 @@ impl WarmUpRoute {
         let servers = [&self.warm, &self.cold].map(|route| route.server(cx, &mut { plain }));
         let [Some(warm), Some(cold)] = servers else { return false };
         let Some(pool) = &cold.asynclog else { return false };
-        let name: Arc<str> = deletes::one_after_the_other(&warm.label, &cold.label).into();
+        let name: Arc<str> = deletes::ordered_name(&warm.label, &cold.label).into();
         let is_kept = cx.keep(&name, pool, &plain).await;
         if let Some(trail) = request.trail.filter(|_| is_kept) {
             trail.note_kept();
@@ -145,8 +145,10 @@ impl WarmUpRoute {
             exptime,
             value: &found.value,
             number: token.unwrap_or(0),
-            ..request
-                .beside(if token.is_some() { Command::LeaseSet } else { Command::Add }, request.key)
+            ..request.derived(
+                if token.is_some() { Command::LeaseSet } else { Command::Add },
+                request.key,
+            )
         };
         let stored = self.cold.route(cx, copy).await;
         let is_plain = matches!(request.op, Command::Get | Command::LeaseGet);
@@ -167,7 +169,7 @@ impl WarmUpRoute {
         cx: &Arc<Context>,
         request: &Request<'_>,
     ) -> Option<(OwnedReply, i64)> {
-        let found = self.warm.route(cx, request.beside(Command::Get, request.key)).await;
+        let found = self.warm.route(cx, request.derived(Command::Get, request.key)).await;
         if found.outcome != Outcome::Found {
             return None;
         }

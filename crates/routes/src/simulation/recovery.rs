@@ -14,7 +14,7 @@ use upstream::{Command, Failure, Settings, Tls, micros};
 
 /// Asserts full recovery: two probe intervals after the last trouble, knocked-out servers are back.
 /// Once their requests have timed out as well, the troubles have no further effect.
-pub(super) fn assert_all_is_well(world: &mut World, before: &Homes) {
+pub(super) fn assert_all_is_well(world: &mut World, before: &KeysByServer) {
     let mut missed = world.knocked_out();
     system::with(Net::heal);
     let lag_us = world.shape.lag_us as u64 * 4;
@@ -49,11 +49,11 @@ pub(super) fn assert_all_is_well(world: &mut World, before: &Homes) {
 }
 
 /// The keys requested from each server.
-pub(super) type Homes = Vec<BTreeSet<Vec<u8>>>;
+pub(super) type KeysByServer = Vec<BTreeSet<Vec<u8>>>;
 
 /// Every worker requests the same keys, and gets answers, as long as nothing is late, including the
 /// workers.
-pub(super) fn homes(world: &mut World) -> Homes {
+pub(super) fn homes(world: &mut World) -> KeysByServer {
     let asked = |one: &mut Server| std::mem::take(&mut one.asked);
     let lag_us = std::mem::replace(&mut world.clock.lag_us, 0);
     let failed = world.failed();
@@ -69,7 +69,7 @@ pub(super) fn homes(world: &mut World) -> Homes {
     assert_eq!(world.open(), 0, "calls without an answer");
     let failures: Vec<_> = world.workers.iter().map(|one| one.calls.last_failure).collect();
     assert_eq!(world.failed(), failed, "all is well, but: {failures:?}");
-    let mut homes: Homes = system::with(|net| net.servers_mut().map(asked).collect());
+    let mut homes: KeysByServer = system::with(|net| net.servers_mut().map(asked).collect());
     // Answers to abandoned requests may come late.
     homes.iter_mut().for_each(|keys| keys.retain(|key| key.starts_with(b"k:home")));
     homes

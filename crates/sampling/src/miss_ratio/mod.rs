@@ -252,7 +252,7 @@ impl MissRatio {
         let depth_bytes = DEPTH * self.memory_bytes * rate(self.threshold);
         let clock = self.clock;
         let weighed = self.weighs_size.then_some(|known: &order::Known| clock.weighed_age(known));
-        if !self.order.number_anew(depth_bytes, weighed)
+        if !self.order.renumber(depth_bytes, weighed)
             && let Some(threshold) = self.order.hash_of_three_quarters()
         {
             self.lower(threshold);

@@ -103,7 +103,7 @@ impl Order {
     /// Makes room for places: forgets the deepest keys until the others have at most `bytes_max`
     /// bytes, and numbers these from 1 on. The oldest are the deepest, or those with the greatest
     /// `weighed` age. `false` if there is hardly room for keys.
-    pub(super) fn number_anew(
+    pub(super) fn renumber(
         &mut self,
         bytes_max: f64,
         weighed: Option<impl Fn(&Known) -> u64>,
@@ -168,7 +168,7 @@ mod tests {
             for (hash, bytes) in [(1, 10), (2, 90), (3, 10)] {
                 assert!(order.put(hash, bytes, 0, 0));
             }
-            order.number_anew(100.0, weighed);
+            order.renumber(100.0, weighed);
             [1, 2, 3].map(|hash| order.get(hash).is_some())
         };
         assert_eq!(deepest(None), [false, true, true]);
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(since(&order, 2), Some(41));
         order.forget(3);
         assert_eq!((since(&order, 2), since(&order, 3)), (Some(11), None));
-        assert!(order.number_anew(15.0, BY_AGE));
+        assert!(order.renumber(15.0, BY_AGE));
         assert_eq!((since(&order, 1), since(&order, 2), order.bytes), (Some(0), None, 11));
     }
 
@@ -195,8 +195,8 @@ mod tests {
         let mut order = Order::new(keys_max);
         let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for number in 0..100_000_u64 {
-            if !order.put(hash(number), 1, 0, 0) && !order.number_anew(f64::INFINITY, BY_AGE) {
-                order.number_anew(800.0, BY_AGE);
+            if !order.put(hash(number), 1, 0, 0) && !order.renumber(f64::INFINITY, BY_AGE) {
+                order.renumber(800.0, BY_AGE);
             }
             if number.is_multiple_of(3) {
                 order.forget(hash(number / 2));

@@ -16,7 +16,7 @@ use crate::log::Log;
 use crate::shared::{self, Shared};
 
 /// Reads the command line again, with the current files that it names.
-pub type Again = Arc<dyn Fn() -> Result<Settled, Refusal> + Send + Sync>;
+pub type RereadSettings = Arc<dyn Fn() -> Result<Settled, Refusal> + Send + Sync>;
 
 /// A command line with its files, resolved.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Settled {
 
 /// The settings of a running server.
 pub(super) struct Live {
-    again: Again,
+    again: RereadSettings,
     shared: Arc<Shared>,
     /// Set once the workers run.
     control: OnceLock<Control>,
@@ -52,7 +52,7 @@ impl fmt::Debug for Live {
 impl Live {
     /// The settings of a server with `present` in force, if they can be read again.
     pub(super) fn new(
-        again: Option<&Again>,
+        again: Option<&RereadSettings>,
         present: &Present,
         shared: &Arc<Shared>,
         log: Log,

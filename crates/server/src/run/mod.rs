@@ -46,8 +46,8 @@ use crate::entry::{self, Entry};
 use crate::log::Log;
 use crate::shared::Shared;
 use cleaner::CleanerThread;
-pub use live::{Again, Settled};
 use live::{Live, Present};
+pub use live::{RereadSettings, Settled};
 use operators::Shown;
 use pid_file::PidFile;
 use reload::{Reload, Seen, Watching};
@@ -87,7 +87,7 @@ pub fn tell(options: &Options, warnings: &[String]) {
 /// # Errors
 ///
 /// Those of [`run`].
-pub fn run_by(settled: Settled, again: Option<Again>) -> Result<(), Failure> {
+pub fn run_by(settled: Settled, again: Option<RereadSettings>) -> Result<(), Failure> {
     let Settled { mut options, given, files } = settled;
     // The files that it has read again are those of `settled`, or later ones.
     let hangups = Caught::hangups()?;
@@ -190,7 +190,7 @@ struct Server {
     /// The settings behind the options.
     present: Present,
     /// Makes them again.
-    again: Option<Again>,
+    again: Option<RereadSettings>,
     /// The files that are read again.
     seen: Seen,
     log: Log,

@@ -174,7 +174,7 @@ impl Reload {
             warnings.iter().for_each(|warning| self.log.warning(format_args!("{warning}")));
             match &read {
                 Ok(()) => self.log.always(format_args!("{}: read again", part.title())),
-                Err(why) => self.as_it_was(part, why),
+                Err(why) => self.warn_unchanged(part, why),
             }
         }
         read
@@ -188,13 +188,13 @@ impl Reload {
             Ok(_) => failed.forget(Part::Settings),
             Err(why) => {
                 if failed.remember(Part::Settings, &why) {
-                    self.as_it_was(Part::Settings, &why);
+                    self.warn_unchanged(Part::Settings, &why);
                 }
             }
         }
     }
 
-    fn as_it_was(&self, part: Part, why: &dyn fmt::Display) {
+    fn warn_unchanged(&self, part: Part, why: &dyn fmt::Display) {
         self.log.warning(format_args!("{}: unchanged: {why}", part.title()));
     }
 

@@ -164,7 +164,7 @@ impl Worker {
                     requests_left -= 1;
                     let is_tls = *first == TLS_HANDSHAKE && !session.is_datagram();
                     if session.wire.is_none() && is_tls {
-                        return turn_tls_away(&cx.shared.log, session, output);
+                        return refuse_tls(&cx.shared.log, session, output);
                     }
                     let Some(wire) = session.wire.or_else(|| negotiate(cx.shared.protocol, *first))
                     else {
@@ -196,7 +196,7 @@ impl Worker {
                 }
                 State::Receiving(_) => receiving::go_on(cx, session, input, output),
                 State::Sending(_) => value_out::go_on(cx, session, output),
-                State::Swallowing(_) => value_in::go_on_swallowing(session, input),
+                State::Swallowing(_) => value_in::continue_swallowing(session, input),
                 State::Asking(_) => login::go_on_asking(cx, session, output),
                 State::Delayed(_) => login::go_on_delayed(session, output),
                 State::Dumping(..) => admin::go_on_dumping(cx, session, output),
@@ -400,7 +400,7 @@ impl Service for Worker {
         }
     }
 
-    fn owes(&self, session: &Session) -> bool {
+    fn has_pending_replies(&self, session: &Session) -> bool {
         matches!(session.state, State::Asking(_) | State::Delayed(_))
     }
 
@@ -436,7 +436,7 @@ fn let_go(session: &Session, output: &mut Output<'_>) -> Flow {
 /// Refuses a TLS client at a listener without TLS, which its first byte reveals. The answer is a
 /// TLS alert, which it understands.
 #[cold]
-fn turn_tls_away(log: &Log, session: &Session, output: &mut Output<'_>) -> Flow {
+fn refuse_tls(log: &Log, session: &Session, output: &mut Output<'_>) -> Flow {
     log.detail(format_args!("{} speaks TLS to a plain listener", session.peer));
     output.buf().extend_from_slice(TLS_ALERT);
     Flow::Close

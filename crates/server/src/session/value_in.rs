@@ -203,7 +203,7 @@ fn refuses_concat(engine: &engine::Worker, job: &Job<'_>) -> Option<Verdict> {
 }
 
 /// Drops the received part of a refused value.
-pub(crate) fn go_on_swallowing(session: &mut Session, input: &mut Input<'_>) -> Step {
+pub(crate) fn continue_swallowing(session: &mut Session, input: &mut Input<'_>) -> Step {
     let State::Swallowing(left) = &mut session.state else { return Step::Continue };
     let come = input.bytes().len();
     let now = usize::try_from(*left).map_or(come, |left| left.min(come));

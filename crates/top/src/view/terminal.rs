@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 
 use super::draw::draw;
 use super::{Asked, Screen, Top};
-use crate::poller::{Poller, Wish};
+use crate::poller::{Extras, Poller};
 
 /// The time after which a terminal accepts no output.
 const DRAW_PATIENCE: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ fn turn(
                 Screen::Members | Screen::HotKeys | Screen::Help => None,
             };
             let hot_keys = top.screen == Screen::HotKeys;
-            poller.want(Wish { hot_keys, details_of, ..Wish::default() });
+            poller.want(Extras { hot_keys, details_of, ..Extras::default() });
             redraw(&mut top)?;
         }
         next = Instant::now() + top.interval.min(Duration::from_secs(1));

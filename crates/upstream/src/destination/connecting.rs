@@ -57,7 +57,7 @@ impl Destination {
             add(&self.counters.failed, 1);
             self.unreachable(Failure::ConnectError.sentence());
             self.plan_probe(now_us);
-            self.tell_failure(now_us);
+            self.report_failure(now_us);
             return Err(Failure::ConnectError);
         };
         self.guard = guard;

@@ -5,7 +5,7 @@ use proto::answer::{Parsed, parse};
 
 /// The dialect shown by these answers to the probe.
 fn seen(answers: &str) -> Dialect {
-    let (mut heard, mut rest) = (Heard::default(), answers.as_bytes());
+    let (mut heard, mut rest) = (ProbeAnswers::default(), answers.as_bytes());
     while let Parsed::Answer { answer, consumed } = parse(rest, 0) {
         assert!(heard.take(&answer), "{answers}");
         rest = &rest[consumed..];
@@ -32,7 +32,7 @@ fn a_server_is_what_it_says_to_the_probe() {
     // A server that stores it knows a mode unknown to us.
     let stored = parse(b"HD\r\n", 0);
     let Parsed::Answer { answer, .. } = stored else { panic!("{stored:?}") };
-    assert!(!Heard::default().take(&answer));
+    assert!(!ProbeAnswers::default().take(&answer));
 }
 
 /// The line of each command with the lowest requirements, and the dialect for it.

@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_beat_is_a_row_and_where_needed_a_comment() {
-        let settings = Settings::of_nobody();
+        let settings = Settings::for_tests();
         let rule = CanaryRule {
             table: Some("a`b.c".to_owned()),
             name: "n".to_owned(),

@@ -103,7 +103,7 @@ pub struct Settings {
 #[cfg(test)]
 impl Settings {
     /// Settings for a database that no test connects to.
-    fn of_nobody() -> Self {
+    fn for_tests() -> Self {
         Self {
             servers: Vec::new(),
             user: String::new(),
@@ -201,7 +201,7 @@ impl MysqlSource {
         }
         self.notes.found(name, &findings);
         if let Some(position) = from {
-            server.has_had(position).await?;
+            server.check_contains(position).await?;
         }
         Ok(server)
     }

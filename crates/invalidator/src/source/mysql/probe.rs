@@ -89,7 +89,7 @@ mod tests {
     use changes::gtid::Origin;
 
     fn saw(seen: Seen, mark: &Mark) -> Option<bool> {
-        let settings = Settings::of_nobody();
+        let settings = Settings::for_tests();
         let mut probe = MysqlProbe::new(settings, String::new());
         probe.seen = seen;
         probe.is_visible(mark)

@@ -223,7 +223,7 @@ impl Server {
     }
 
     /// Fails for a position after transactions that this server lacks.
-    pub(super) async fn has_had(&mut self, position: &Position) -> Result<(), SourceError> {
+    pub(super) async fn check_contains(&mut self, position: &Position) -> Result<(), SourceError> {
         match (position, self.flavour) {
             (Position::MariaGtid(domains), Flavour::MariaDb) => {
                 self.has_had_own(position, domains).await
@@ -413,7 +413,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_password_that_is_too_long_without_tls_is_refused_before_the_login() {
-        let mut settings = Settings::of_nobody();
+        let mut settings = Settings::for_tests();
         settings.password = "x".repeat(PASSWORD_BYTES_MAX + 1);
         let SourceError::Wrong(why) = Server::connect(&settings, "127.0.0.1:1").await.unwrap_err()
         else {

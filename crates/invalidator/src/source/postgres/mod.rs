@@ -203,7 +203,7 @@ impl PostgresSource {
             }
         }
         let mut decoder = Decoder::new(&self.rules, start);
-        decoder.listen_to(setup::message_prefix(&settings.slot));
+        decoder.set_change_prefix(setup::message_prefix(&settings.slot));
         let position = history.position(start);
         decoder.set_history(history);
         decoder.set_relations(followed.tables);
