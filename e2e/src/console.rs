@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_commands_files_and_text() {
+    fn a_page_is_parsed_into_commands_files_and_text() {
         let page = "words\n\n```json file=a.json\n{}\n```\n\n```console\n$ one\n$ two \\\n> 2\nout\n? 1\n\
                     $ three &\n```\n```rust\nlet a;\n```\n```sh not-run: needs root\nreboot\n```\n";
         let found = blocks(page).unwrap();

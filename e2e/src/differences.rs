@@ -236,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_told_apart() {
+    fn releases_are_distinguished() {
         assert_eq!(Release::of("VERSION 1.6.18"), Release::Old);
         assert_eq!(Release::of("VERSION 1.6.45"), Release::Current);
         assert_eq!(Release::of("VERSION 1.6.46"), Release::Current);
     }
 
     #[test]
-    fn no_name_stands_twice() {
+    fn rule_names_are_unique() {
         let names: BTreeSet<_> = ALL.iter().map(|rule| rule.id).collect();
         assert_eq!(names.len(), ALL.len());
     }

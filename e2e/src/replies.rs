@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uniques_are_compared_by_where_they_repeat() {
+    fn cas_uniques_are_compared_by_first_appearance() {
         let (mut one, mut other) = (Ranks::default(), Ranks::default());
         let first = text_parts(b"VALUE a 0 1 70\r\nx\r\nHD c71 kb\r\nHD c70\r\n", &mut one);
         let same = text_parts(b"VALUE a 0 1 5\r\nx\r\nHD c9 kb\r\nHD c5\r\n", &mut other);
@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn data_may_hold_line_ends() {
+    fn data_may_contain_line_ends() {
         let parts = text_parts(b"VALUE a 0 4\r\n\r\nEN\r\nEND\r\n", &mut Ranks::default());
         assert_eq!(parts, ["VALUE a 0 4", "data \\r\\nEN\\r\\n", "END"]);
     }
 
     #[test]
-    fn only_times_may_be_near() {
+    fn only_times_may_differ_slightly() {
         assert!(alike("HD t50 k", "HD t49 k"));
         assert!(!alike("HD t50 f1", "HD t50 f2"));
         assert!(!alike("HD t-1", "HD t0"));

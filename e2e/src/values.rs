@@ -129,14 +129,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_value_tells_its_version() {
+    fn a_whole_value_contains_its_version() {
         for len in [32, 33, 1000, 1_000_000] {
             assert_eq!(version("k1", &make("k1", 77, len)), Ok(77));
         }
     }
 
     #[test]
-    fn torn_and_foreign_values_are_found() {
+    fn torn_and_foreign_values_are_detected() {
         let (old, new) = (make("k1", 1, 4096), make("k1", 2, 4096));
         let torn = [&old[..2048], &new[2048..]].concat();
         assert!(version("k1", &torn).is_err());

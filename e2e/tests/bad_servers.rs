@@ -123,12 +123,12 @@ fn sum(clients: Vec<JoinHandle<ReplyStats>>) -> ReplyStats {
 }
 
 #[test]
-fn lies_reach_no_client_and_hurt_no_other_server() {
+fn faulty_text_replies_affect_only_their_own_keys() {
     lies("ascii");
 }
 
 #[test]
-fn lies_in_packets_reach_no_client_and_hurt_no_other_server() {
+fn faulty_binary_replies_affect_only_their_own_keys() {
     lies("binary");
 }
 
@@ -156,7 +156,7 @@ fn lies(protocol: &str) {
 }
 
 #[test]
-fn a_server_behind_a_bad_network_hurts_its_own_keys_and_comes_back() {
+fn a_bad_network_affects_only_its_servers_keys_and_the_server_recovers() {
     let injections = ops() / 1000;
     let (far, near) = (FaultyServer::honest(), FaultyServer::honest());
     let fault_proxy = FaultProxy::before(far.addr());

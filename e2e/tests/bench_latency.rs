@@ -120,7 +120,7 @@ fn injected_delays_are_measured_within_three_percent() {
 }
 
 #[test]
-fn a_stall_shows_in_the_open_loop_alone() {
+fn a_stall_shows_only_in_the_open_loop() {
     holds_at_some_scale(|scale| {
         // The server stalls in the first tenth of each second.
         let started = Instant::now();
@@ -144,7 +144,7 @@ fn a_stall_shows_in_the_open_loop_alone() {
 }
 
 #[test]
-fn a_rate_that_is_not_served_shows_as_waiting() {
+fn an_unserved_rate_shows_as_waiting_time() {
     let (address, _) = server(|_| Duration::from_millis(20));
     let load = "--ratio 0:1 -c 2 --rate 200 --arrival fixed --warm-up 0 --time 1";
     let result = measured(&format!("run -s {address} {load}"));

@@ -22,7 +22,7 @@ fn pymemcache() {
 }
 
 #[test]
-fn pylibmc_and_with_it_libmemcached() {
+fn pylibmc_with_libmemcached() {
     check(Client::Pylibmc);
 }
 

@@ -47,7 +47,7 @@ fn answers(wire: &mut Wire, request: &[u8]) -> String {
 }
 
 #[test]
-fn requests_in_a_block_are_answered_as_those_outside() {
+fn requests_in_a_block_get_the_same_replies() {
     let (_server, proxy) = proxy();
     let mut wire = proxy.connect();
     let plain = answers(&mut wire, &requests("k"));
@@ -72,7 +72,7 @@ fn requests_in_a_block_are_answered_as_those_outside() {
 /// Many more requests than a connection may have in flight, with more reply bytes than a socket
 /// buffers.
 #[test]
-fn a_block_of_a_megabyte_is_answered_to_who_reads_late() {
+fn a_large_block_is_answered_to_a_late_reader() {
     let (_server, proxy) = proxy();
     let mut wire = proxy.connect();
     wire.expect(b"set k 0 0 100\r\n", b"");
@@ -90,7 +90,7 @@ fn a_block_of_a_megabyte_is_answered_to_who_reads_late() {
 }
 
 #[test]
-fn a_block_that_is_not_what_it_says_ends_the_connection() {
+fn a_malformed_block_closes_the_connection() {
     let (_server, proxy) = proxy();
     let whole = zstd::bulk::compress(&requests("k"), 1).unwrap();
     let zeros = zstd::bulk::compress(&vec![b'\n'; (1 << 20) + 1], 1).unwrap();
@@ -133,7 +133,7 @@ fn a_block_that_is_not_what_it_says_ends_the_connection() {
 
 /// Streams of requests with mistakes, in intact and in damaged blocks.
 #[test]
-fn mutated_blocks_cost_no_other_client_its_data() {
+fn mutated_blocks_do_not_affect_other_clients() {
     let (mut server, proxy) = proxy();
     let mut bystander = proxy.connect();
     let seed = seed_from_env();
@@ -158,13 +158,13 @@ fn mutated_blocks_cost_no_other_client_its_data() {
 
 /// Servers, of holdall or others, accept no blocks; their reply to `mn zstd` shows it.
 #[test]
-fn servers_take_no_blocks() {
+fn servers_do_not_accept_blocks() {
     let server = Server::holdall(&[]);
     server.connect().expect(b"mn zstd\r\n", b"MN\r\n");
 }
 
 #[test]
-fn a_block_gives_no_rights() {
+fn rights_apply_to_requests_in_blocks() {
     let server = Server::holdall(&[]);
     let folder = Folder::new("compressed");
     let write = |name: &str, text: &str| {

@@ -33,7 +33,7 @@ fn an_idle_connection_costs_two_kilobytes_at_most() {
 /// Four clients request a hundred megabytes each and stop reading, while the values are
 /// overwritten.
 #[test]
-fn slow_consumers_cost_others_nothing_and_get_whole_values() {
+fn slow_readers_delay_no_client_and_get_whole_values() {
     let mut server = Server::under_test(&["-m", "64", "-t", "1"]);
     let mut wire = server.connect();
     let keys: Vec<String> = (0..30).map(|i| format!("slow{i}")).collect();
@@ -74,7 +74,7 @@ fn slow_consumers_cost_others_nothing_and_get_whole_values() {
 /// Large values being sent may hold a share of the memory. When clients that do not read hold all
 /// of it, the server closes the slowest; it refuses no client, and none waits for long.
 #[test]
-fn readers_that_stop_deny_nobody_a_large_value() {
+fn stalled_readers_deny_no_client_a_large_value() {
     let server = Server::holdall(&["-m", "64", "-t", "1"]);
     let mut wire = server.connect();
     for number in 0..20 {
@@ -110,7 +110,7 @@ fn readers_that_stop_deny_nobody_a_large_value() {
 /// Small stores still succeed, large ones wait until the slowest upload is closed, and stored items
 /// stay.
 #[test]
-fn uploads_that_creep_deny_nobody_a_store() {
+fn slow_uploads_deny_no_client_a_store() {
     let server = Server::holdall(&["-m", "64", "-t", "1"]);
     let mut wire = server.connect();
     wire.expect(b"set small 0 0 3\r\nold\r\n", b"STORED\r\n");
@@ -140,7 +140,7 @@ fn uploads_that_creep_deny_nobody_a_store() {
 /// Clients that sent the first part of a large value together with its request, and nothing since.
 /// When others need the room, the server closes these silent clients and frees their memory.
 #[test]
-fn uploads_that_fall_silent_are_closed_for_others() {
+fn stalled_uploads_are_closed_to_free_memory() {
     const PART: usize = 40_000;
     let mut server = Server::holdall(&["-m", "32", "-t", "1"]);
     let opening = [&b"set silent 0 0 1000000\r\n"[..], &[b'x'; PART]].concat();
@@ -167,7 +167,7 @@ fn uploads_that_fall_silent_are_closed_for_others() {
 /// The kernel buffers little of the data that a client does not read: this memory is not part of
 /// `-m`, and all programs of the machine share it.
 #[test]
-fn the_kernel_keeps_little_for_a_client_that_does_not_read() {
+fn the_kernel_buffers_little_for_a_stalled_reader() {
     let server = Server::holdall(&["-m", "64", "-t", "1"]);
     let mut wire = server.connect();
     store(&mut wire, "big", &make("big", 1, 1_000_000)).unwrap();
@@ -272,7 +272,7 @@ fn survive_a_crowd(server: &mut Server, size: usize) {
 
 /// php-memcached's own test compares the counts that two connections see.
 #[test]
-fn a_connection_that_asks_has_been_counted() {
+fn a_connection_is_counted_before_its_first_reply() {
     let server = Server::under_test(&["-t", "2"]);
     let first = server.stat("total_connections");
     for number in 1..=3000 {
@@ -335,7 +335,7 @@ fn with_wall_clock(launch: Launch, name: &str) -> (Server, WallClock) {
 
 /// A Unix time as exptime refers to the current wall clock, not to the clock at the start.
 #[test]
-fn absolute_times_follow_a_wall_clock_that_is_set() {
+fn absolute_expiration_times_follow_a_changed_wall_clock() {
     let (server, clock) = with_wall_clock(Launch::new(Kind::Holdall), "absolute");
     let mut wire = server.connect();
     for offset in [3600, -3600] {
@@ -358,7 +358,7 @@ fn absolute_times_follow_a_wall_clock_that_is_set() {
 /// The wall clock jumps by up to 400 days in both directions: no item dies early, and items that
 /// were due to expire do.
 #[test]
-fn jumps_of_the_clock_expire_nothing_early() {
+fn clock_jumps_expire_nothing_early() {
     const DAY: i64 = 86_400;
     let (mut server, clock) = with_wall_clock(Launch::under_test(), "jumps");
     let mut wire = server.connect();

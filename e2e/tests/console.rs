@@ -168,7 +168,7 @@ fn every_view_of_the_console_is_drawn_in_a_browser() {
 
 /// The page draws every member without help. The figures are printed and never judged.
 #[test]
-fn figures_of_the_first_view_and_of_the_map() {
+fn first_view_and_map_figures() {
     let folder = empty_folder("console-figures");
     let tier = Tier::start();
     let router = Router::over(&tier.addresses[..2], r#""PoolRoute|A""#, &[]);
@@ -186,7 +186,7 @@ fn figures_of_the_first_view_and_of_the_map() {
 }
 
 #[test]
-fn a_prefix_is_flushed_by_who_has_logged_in() {
+fn a_logged_in_user_flushes_a_prefix() {
     let folder = empty_folder("console-login");
     let users = folder.join("users").display().to_string();
     fs::write(&users, "ann:secret\n").unwrap();
@@ -202,7 +202,7 @@ fn a_prefix_is_flushed_by_who_has_logged_in() {
 
 /// The proxy applies the change, fails no request, and sends a drained server nothing more.
 #[test]
-fn a_server_is_drained_and_added_by_who_has_logged_in() {
+fn a_logged_in_user_drains_and_adds_a_server() {
     let folder = empty_folder("console-drain");
     let users = folder.join("users").display().to_string();
     fs::write(&users, "ann:secret\n").unwrap();

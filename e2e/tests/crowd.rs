@@ -22,21 +22,21 @@ fn survives(front: Front) {
 }
 
 #[test]
-fn a_crowd_at_the_server() {
+fn the_server_survives_a_hostile_crowd() {
     survives(Front::Server);
 }
 
 #[test]
-fn a_crowd_at_the_servers_tls_port() {
+fn the_servers_tls_port_survives_a_hostile_crowd() {
     survives(Front::ServerTls);
 }
 
 #[test]
-fn a_crowd_at_the_proxy() {
+fn the_proxy_survives_a_hostile_crowd() {
     survives(Front::Proxy);
 }
 
 #[test]
-fn a_crowd_at_the_proxys_tls_port() {
+fn the_proxys_tls_port_survives_a_hostile_crowd() {
     survives(Front::ProxyTls);
 }

@@ -90,7 +90,7 @@ fn keys(round: u64, part: usize, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_killed_proxy_loses_no_delete_that_was_acknowledged() {
+fn a_killed_proxy_loses_no_acknowledged_delete() {
     let rounds = rounds();
     let mut rng = Rng::new(seed_from_env());
     let mut rig = Rig::new(Folder::new("deletes-killed"), &[]);
@@ -139,7 +139,7 @@ fn rounds() -> u64 {
 /// The same for an application with the library: killed while it deletes, started again, and
 /// perhaps killed during the replay.
 #[test]
-fn a_killed_application_loses_no_delete_that_was_acknowledged() {
+fn a_killed_application_loses_no_acknowledged_delete() {
     let (rounds, mut rng) = (rounds(), Rng::new(seed_from_env()));
     let server = Launch::new(Kind::Holdall).start();
     let fault_proxy = FaultProxy::before(server.addr());
@@ -195,7 +195,7 @@ fn a_killed_application_loses_no_delete_that_was_acknowledged() {
 }
 
 #[test]
-fn deletes_are_kept_told_and_replayed() {
+fn deletes_are_kept_reported_and_replayed() {
     let rig = Rig::new(Folder::new("deletes-kept"), &[]);
     let keys = keys(0, 0, 300);
     rig.store(&keys);
@@ -252,7 +252,7 @@ fn packet(wire: &mut Wire, reserved: u16) -> u16 {
 
 /// In all three protocols, for clients that ask for it; other clients read the usual replies.
 #[test]
-fn a_delete_that_is_kept_is_told_from_one_that_is_executed() {
+fn a_client_can_distinguish_kept_from_executed_deletes() {
     const KEPT: &[u8] = b"SERVER_ERROR kept for later\r\n";
     let rig = Rig::new(Folder::new("deletes-executed"), &[]);
     let store = || rig.store(&["k".to_owned()]);
@@ -292,7 +292,7 @@ fn a_delete_that_is_kept_is_told_from_one_that_is_executed() {
 
 /// A server comes back while the proxy that keeps a delete for it is dead, and another proxy runs.
 #[test]
-fn a_server_that_missed_deletes_is_believed_by_no_other_proxy() {
+fn no_proxy_trusts_a_server_that_missed_deletes() {
     for peers in [Kind::Holdall, Kind::Memcached] {
         believed_by_no_other(peers, |pool| router::config(pool, r#""PoolRoute|all""#));
     }
@@ -300,7 +300,7 @@ fn a_server_that_missed_deletes_is_believed_by_no_other_proxy() {
 
 /// Servers of another pool store its mark, even if no route uses that pool.
 #[test]
-fn a_server_alone_in_its_pool_is_believed_by_no_other_proxy() {
+fn no_proxy_trusts_a_single_server_pool_that_missed_deletes() {
     believed_by_no_other(Kind::Holdall, |servers| {
         let [alone, others @ ..] = servers else { panic!("no server") };
         let others: Vec<_> = others.iter().map(|addr| format!("\"{addr}\"")).collect();
@@ -315,7 +315,7 @@ fn a_server_alone_in_its_pool_is_believed_by_no_other_proxy() {
 /// One proxy's path to the server is cut, and those of the others are not: for them, the same name
 /// has another address.
 #[test]
-fn a_server_that_one_proxy_does_not_reach_is_believed_by_no_other() {
+fn no_proxy_trusts_a_server_that_another_proxy_cannot_reach() {
     let server = Launch::new(Kind::Holdall).start();
     let others: Vec<_> = (0..2).map(|_| Launch::new(Kind::Holdall).start()).collect();
     let port = server.addr().port();
@@ -412,7 +412,7 @@ fn believed_by_no_other(kind: Kind, config: impl Fn(&[SocketAddr]) -> String) {
 
 /// The server may have the values that the dropped deletes were for.
 #[test]
-fn a_server_whose_deletes_became_too_old_is_flushed() {
+fn a_server_with_expired_deletes_is_flushed() {
     let rig = Rig::new(Folder::new("deletes-old"), &["--asynclog-max-age", "1"]);
     let keys = keys(0, 0, 3);
     rig.store(&keys);
@@ -426,7 +426,7 @@ fn a_server_whose_deletes_became_too_old_is_flushed() {
 }
 
 #[test]
-fn a_black_hole_delays_a_delete_and_does_not_lose_it() {
+fn a_black_hole_delays_deletes_without_loss() {
     let rig = Rig::new(Folder::new("deletes-hole"), &[]);
     let keys = keys(0, 0, 20);
     rig.store(&keys);
@@ -475,7 +475,7 @@ fn a_delete_that_cannot_be_kept_is_an_error() {
 /// The disk fails to write (the fifth time and every third time after it), and then to sync written
 /// data.
 #[test]
-fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
+fn a_failing_disk_loses_no_kept_delete() {
     for call in ["pwrite64:error=EIO:when=5+3", "fdatasync:error=EIO:when=5+3"] {
         let server = Launch::new(Kind::Holdall).start();
         let fault_proxy = FaultProxy::before(server.addr());
@@ -524,7 +524,7 @@ fn a_failing_disk_is_an_error_and_loses_nothing_that_was_kept() {
 
 /// Spool files left by mcrouter are executed, too.
 #[test]
-fn files_of_mcrouter_are_taken_over() {
+fn spool_files_of_mcrouter_are_executed() {
     let folder = Folder::new("deletes-mcrouter");
     let server = Launch::new(Kind::Holdall).start();
     let addr = server.addr();
@@ -557,7 +557,7 @@ fn files_of_mcrouter_are_taken_over() {
 }
 
 #[test]
-fn without_a_spool_the_client_reads_the_error() {
+fn without_a_spool_a_failed_delete_is_an_error() {
     let mut rig = Rig::new(Folder::new("deletes-none"), &["--asynclog-disable"]);
     rig.fault_proxy.set(Mode::Refuse);
     rig.proxy.connect().expect(b"delete k\r\n", b"SERVER_ERROR Connection error\r\n");

@@ -113,7 +113,7 @@ fn troubles() -> String {
 }
 
 #[test]
-fn every_trouble_leaves_every_cache_consistent() {
+fn caches_are_consistent_after_every_trouble() {
     let run = Run::new("troubles");
     let (length, script) = (seconds(6), troubles());
     let far = ["--distance", "20ms", "--loss", "1"];
@@ -131,7 +131,7 @@ fn every_trouble_leaves_every_cache_consistent() {
 }
 
 #[test]
-fn postgresql_holds_the_truth_as_well() {
+fn the_demo_runs_with_postgresql() {
     let run = Run::new("postgresql");
     let script =
         "0.2s kill-server; 0.5s lag; 1.5s no-lag; 1.5s cut; 2s join; 2s add-cluster; 3s replay";
@@ -147,7 +147,7 @@ fn postgresql_holds_the_truth_as_well() {
 /// be replicated removes the marker of both. Rows are many and writes few: even if one write in ten
 /// were such a one, the share would be below a quarter.
 #[test]
-fn remote_markers_show_users_what_they_wrote() {
+fn remote_markers_show_users_their_own_writes() {
     let shares = ["--no-markers", "--plain"].map(|word| {
         let run = Run::new("markers");
         let shape: &[&str] = match long() {
@@ -174,7 +174,7 @@ fn remote_markers_show_users_what_they_wrote() {
 /// A cluster added while users write is warm at once if it is filled from a warm one, and keeps no
 /// old values.
 #[test]
-fn a_cold_cluster_is_warmed_up_while_writes_go_on() {
+fn a_cold_cluster_is_warmed_up_during_writes() {
     let run = Run::new("cold");
     let length = seconds(4);
     let (rate, writes, script) = match long() {
@@ -247,7 +247,7 @@ fn an_interrupt_ends_everything() {
 }
 
 #[test]
-fn children_die_with_their_parent() {
+fn children_exit_with_their_parent() {
     let (run, mut child) = interrupted("-KILL");
     child.wait().unwrap();
     until_gone(&run);

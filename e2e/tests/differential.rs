@@ -101,7 +101,7 @@ fn valid_text_commands() {
 }
 
 #[test]
-fn text_commands_with_mistakes() {
+fn invalid_text_commands() {
     let sort = Sort {
         wording: Wording::Text,
         commands: 40,
@@ -109,7 +109,7 @@ fn text_commands_with_mistakes() {
             if rng.one_in(2) { text::edge(rng, keys) } else { text::valid(rng, keys) }
         },
     };
-    compare("text_commands_with_mistakes", sort);
+    compare("invalid_text_commands", sort);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn valid_meta_commands_among_text_commands() {
 }
 
 #[test]
-fn meta_commands_with_mistakes() {
+fn invalid_meta_commands() {
     let sort = Sort {
         wording: Wording::Text,
         commands: 40,
@@ -133,7 +133,7 @@ fn meta_commands_with_mistakes() {
             if rng.one_in(2) { meta::edge(rng, keys) } else { meta::valid(rng, keys) }
         },
     };
-    compare("meta_commands_with_mistakes", sort);
+    compare("invalid_meta_commands", sort);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn refused_stores_among_meta_commands() {
 }
 
 #[test]
-fn binary_requests_with_mistakes() {
+fn invalid_binary_requests() {
     let sort = Sort {
         wording: Wording::Binary,
         commands: 40,
@@ -175,7 +175,7 @@ fn binary_requests_with_mistakes() {
             if rng.one_in(2) { binary::edge(rng, keys) } else { binary::valid(rng, keys) }
         },
     };
-    compare("binary_requests_with_mistakes", sort);
+    compare("invalid_binary_requests", sort);
 }
 
 /// An undocumented difference is a bug.

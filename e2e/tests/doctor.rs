@@ -56,7 +56,7 @@ fn ip(words: &str) {
 }
 
 #[test]
-fn what_a_driver_says_is_found_mended_and_brought_back() {
+fn driver_settings_are_detected_fixed_and_restored() {
     let namespace = Namespace::new("driver");
     // The interfaces are in the namespace; nothing else of the host can be changed.
     let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("doctor");

@@ -65,7 +65,7 @@ fn root() -> PathBuf {
 }
 
 #[test]
-fn every_page_with_a_block_is_executed() {
+fn every_page_with_console_blocks_is_executed() {
     let pages =
         Command::new("git").args(["ls-files", "*.md"]).current_dir(root()).output().unwrap();
     let pages = String::from_utf8(pages.stdout).unwrap();

@@ -80,7 +80,7 @@ fn admin_input() {
 
 /// CVE-2013-0179 and related bugs: printed data must be handled as carefully as served data.
 #[test]
-fn a_verbose_server_survives_too() {
+fn a_verbose_server_survives_bad_input() {
     let mut inputs = hostile::text::inputs();
     inputs.extend(hostile::meta::inputs());
     inputs.extend(hostile::binary::inputs());
@@ -116,7 +116,7 @@ fn mutated_streams() {
 
 /// CVE-2009-1255: no reply contains an address of the process.
 #[test]
-fn statistics_tell_no_addresses() {
+fn statistics_contain_no_memory_addresses() {
     let server = Server::under_test(&[]);
     for group in ["maps", "malloc", "", "settings", "conns"] {
         let mut wire = server.connect();
@@ -131,7 +131,7 @@ fn statistics_tell_no_addresses() {
 
 /// 32ea7d8b5: a watcher that does not read, while the whole cache is replaced.
 #[test]
-fn watchers_that_do_not_read_are_dropped_or_skipped() {
+fn stalled_watchers_are_dropped_or_skipped() {
     if Kind::under_test() == Kind::Memcached {
         return; // ends 1.6.18, as published
     }
@@ -156,7 +156,7 @@ fn watchers_that_do_not_read_are_dropped_or_skipped() {
 
 /// Datagrams of garbage, and of large replies (CVE-2022-48571, the amplification of 2018).
 #[test]
-fn datagrams() {
+fn bad_datagrams_are_survived() {
     let port = free_port();
     let mut server = Launch::under_test().args(&["-U", &port.to_string()]).start();
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

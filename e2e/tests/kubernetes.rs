@@ -83,7 +83,7 @@ fn named(manifests: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn manifests_are_valid_by_the_schemas_of_kubernetes() {
+fn manifests_match_the_schemas_of_kubernetes() {
     for (name, topology) in [("packaged", packaged()), ("everything", EVERYTHING.to_owned())] {
         let folder = planned(name, &topology);
         let mut files: Vec<_> = fs::read_dir(folder.join("base")).unwrap().collect();
@@ -100,7 +100,7 @@ fn manifests_are_valid_by_the_schemas_of_kubernetes() {
 
 /// The validator does detect errors.
 #[test]
-fn a_manifest_with_a_wrong_word_is_not() {
+fn an_invalid_manifest_is_refused() {
     let folder = planned("wrong", &packaged());
     let file = folder.join("base/main.yaml");
     let text = fs::read_to_string(&file).unwrap();
@@ -113,7 +113,7 @@ fn a_manifest_with_a_wrong_word_is_not() {
 }
 
 #[test]
-fn kustomize_takes_them_as_a_base() {
+fn kustomize_accepts_manifests_as_a_base() {
     let folder = planned("kustomize", EVERYTHING);
     let base = folder.join("base");
     let built = run(Command::new(tool("kustomize")).arg("build").arg(&base));

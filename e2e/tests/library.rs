@@ -28,7 +28,7 @@ fn text(value: Option<Value>) -> Option<String> {
 }
 
 #[test]
-fn every_command_means_what_the_server_says() {
+fn every_command_returns_the_servers_result() {
     for (kind, is_binary) in [
         (Kind::Holdall, false),
         (Kind::Memcached, false),
@@ -82,7 +82,7 @@ fn every_command_means_what_the_server_says() {
 }
 
 #[test]
-fn values_are_packed_on_the_wire_and_whole_for_whoever_reads() {
+fn values_are_compressed_on_the_wire_and_whole_for_readers() {
     let server = Launch::new(Kind::Holdall).start();
     let plain = client(&[&server]);
     let builder = Client::builder().servers([server.addr().to_string()]);
@@ -96,7 +96,7 @@ fn values_are_packed_on_the_wire_and_whole_for_whoever_reads() {
 }
 
 #[test]
-fn a_delete_can_hold_adds_off() {
+fn a_delete_can_set_a_hold_off() {
     let server = Launch::new(Kind::Holdall).start();
     let client = client(&[&server]);
     client.delete_held_off("k", 100).unwrap();
@@ -143,7 +143,7 @@ fn herd(server: &Server) -> (u64, u64) {
 }
 
 #[test]
-fn one_of_a_herd_asks_the_database() {
+fn one_of_many_readers_queries_the_database() {
     let (queries, peak) = herd(&Launch::new(Kind::Holdall).start());
     eprintln!("200 callers, with leases: {queries} queries, {peak} at a time");
     assert_eq!((queries, peak), (1, 1));
@@ -153,7 +153,7 @@ fn one_of_a_herd_asks_the_database() {
 }
 
 #[test]
-fn a_delete_overtakes_a_slow_reader() {
+fn a_delete_voids_the_fill_of_a_slow_reader() {
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=0"]).start();
     let client = client(&[&server]);
     let rows = client.client().look_aside();
@@ -168,7 +168,7 @@ fn a_delete_overtakes_a_slow_reader() {
 }
 
 #[test]
-fn while_one_fills_the_others_have_the_stale_value() {
+fn readers_get_the_stale_value_during_a_fill() {
     let server = Launch::new(Kind::Holdall).start();
     let client = client(&[&server]);
     let rows = client.client().look_aside();
@@ -209,7 +209,7 @@ fn nothing_is_filled_after_a_failure() {
 
 /// A lease granted to a caller that gave up is released: otherwise others would wait an hour here.
 #[test]
-fn the_lease_of_a_caller_who_has_gone_is_given_back() {
+fn the_lease_of_a_cancelled_call_is_released() {
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=3600"]).start();
     let client = client(&[&server]);
     let mut gone = 0;
@@ -332,7 +332,7 @@ mod replaced {
     /// Section 3.3: the gutter takes the keys of an unavailable server. Each of them is loaded once
     /// for the gutter and once for the new server; other keys are not loaded again.
     #[test]
-    fn servers_that_are_replaced_have_their_own_keys_loaded_twice() {
+    fn keys_of_replaced_servers_are_loaded_twice() {
         let mut servers: Vec<_> =
             (0..SERVERS).map(|_| Launch::new(Kind::Holdall).start()).collect();
         let gutter = Launch::new(Kind::Holdall).start();
@@ -386,7 +386,7 @@ mod replaced {
 /// Section 4.3: after a delete at the cold cluster, the old value of the warm one is not copied
 /// during the hold-off.
 #[test]
-fn a_delete_of_the_cold_cluster_holds_copies_off() {
+fn a_delete_at_the_cold_cluster_blocks_copies() {
     let servers: Vec<Server> = (0..2).map(|_| Launch::new(Kind::Holdall).start()).collect();
     let config = format!(
         r#"{{"pools": {{"cold": {{"servers": ["{}"]}}, "warm": {{"servers": ["{}"]}}}},
@@ -412,7 +412,7 @@ fn a_delete_of_the_cold_cluster_holds_copies_off() {
 
 /// An unreadable value is loaded, deleted, and filled by the next reader.
 #[test]
-fn an_unreadable_value_heals() {
+fn an_unreadable_value_is_replaced() {
     let server = Launch::new(Kind::Holdall).start();
     let client = client(&[&server]);
     let damaged = Value { bytes: b"no frame".to_vec(), flags: FLAG_ZSTD, cas: 0 };
@@ -428,7 +428,7 @@ fn an_unreadable_value_heals() {
 }
 
 #[test]
-fn leases_can_be_used_by_hand() {
+fn leases_can_be_used_directly() {
     let server = Launch::new(Kind::Holdall).start();
     let client = client(&[&server]);
     let Lease::Fill { token, stale: None } = client.lease_get("k").unwrap() else { panic!() };
@@ -544,7 +544,7 @@ fn stale_reads(marked: Marked, seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn remote_markers_send_readers_to_the_master_until_the_replica_has_caught_up() {
+fn remote_markers_send_readers_to_the_master_during_replication_lag() {
     let seed = rng::seed_from_env();
     let (reads, without) = stale_reads(Marked::No, seed);
     let (_, with) = stale_reads(Marked::ByLog, seed);

@@ -183,7 +183,7 @@ const ROUNDS: usize = 300;
 /// many when a meta get with a too long opaque meets a busy key (fixed in 1.6.45 by 152ddb68f): it
 /// loses stores, hangs, or exits within seconds.
 #[test]
-fn a_server_known_to_be_broken_is_caught() {
+fn the_checker_detects_a_broken_server() {
     let mut server = Launch::new(Kind::Memcached).args(&["-t", "4"]).start();
     let addr = server.addr();
     let stop = AtomicBool::new(false);

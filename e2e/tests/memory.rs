@@ -50,7 +50,7 @@ fn fill(addr: SocketAddr, stem: &str, len: usize, bytes: usize) -> usize {
 }
 
 #[test]
-fn a_plain_fill_stays_within_the_limit_and_is_never_refused() {
+fn a_fill_stays_within_the_limit_without_refusals() {
     let server = Server::under_test(&["-m", "128"]);
     let watch = RssWatch::start(server.pid());
     let refused = fill(server.addr(), "plain", 100, 256 << 20);
@@ -60,7 +60,7 @@ fn a_plain_fill_stays_within_the_limit_and_is_never_refused() {
 }
 
 #[test]
-fn shifting_value_sizes_stay_within_the_limit_and_are_never_refused() {
+fn changing_value_sizes_stay_within_the_limit_without_refusals() {
     let mut server = Server::under_test(&["-m", "128"]);
     let watch = RssWatch::start(server.pid());
     let mut refused = Vec::new();
@@ -74,7 +74,7 @@ fn shifting_value_sizes_stay_within_the_limit_and_are_never_refused() {
 }
 
 #[test]
-fn a_large_value_finds_room_among_small_ones() {
+fn small_items_are_evicted_for_a_large_value() {
     let server = Server::under_test(&["-m", "64"]);
     assert_eq!(fill(server.addr(), "small", 100, 128 << 20), 0);
     let mut wire = server.connect();
@@ -88,7 +88,7 @@ fn a_large_value_finds_room_among_small_ones() {
 
 /// More large values arrive at once than may be held: some wait, and all are stored.
 #[test]
-fn large_values_that_come_at_once_are_all_stored() {
+fn simultaneous_large_values_are_all_stored() {
     const CLIENTS: usize = 32;
     let server = Server::under_test(&["-m", "64", "-t", "4"]);
     let value = vec![b'v'; 1_000_000];
@@ -114,7 +114,7 @@ fn large_values_that_come_at_once_are_all_stored() {
 
 /// 15,000 keys of 1 KB fit into 64 MB four times over, however often they are overwritten.
 #[test]
-fn overwriting_what_fits_evicts_nothing() {
+fn overwriting_items_that_fit_evicts_nothing() {
     const KEYS: usize = 15_000;
     let server = Server::under_test(&["-m", "64", "-t", "2"]);
     let addr = server.addr();
@@ -152,7 +152,7 @@ fn overwrite(addr: SocketAddr, first: usize, keys: usize, deadline: Instant) -> 
 
 /// Clients that stall in the middle of every kind of request, while the server is full of items.
 #[test]
-fn stuck_clients_cost_bounded_memory() {
+fn stalled_clients_use_bounded_memory() {
     let limit = raise_open_files(10_300);
     let clients = if limit >= 10_300 { 10_000 } else { 2000 };
     eprintln!("{clients} stuck clients (this process may open {limit} files)");
@@ -192,7 +192,7 @@ fn stick(server: &Server, number: usize) -> Wire {
 /// The kernel kills a process whose group exceeds its limit, which covers the server's memory and
 /// the kernel's memory for the server.
 #[test]
-fn a_control_group_of_the_bound_is_enough() {
+fn a_control_group_with_the_documented_bound_suffices() {
     let group = match MemoryLimit::new("bound", bound(64)) {
         Ok(group) => group,
         Err(error) => {
@@ -221,7 +221,7 @@ fn a_control_group_of_the_bound_is_enough() {
 
 /// A hundred clients request fifty thousand values each in one line, and read none.
 #[test]
-fn huge_multigets_not_read_cost_bounded_memory() {
+fn unread_multigets_use_bounded_memory() {
     let mut server = Server::under_test(&["-m", "128"]);
     assert_eq!(fill(server.addr(), "many", 1000, 60 << 20), 0);
     let watch = RssWatch::start(server.pid());
@@ -240,7 +240,7 @@ fn huge_multigets_not_read_cost_bounded_memory() {
 }
 
 #[test]
-fn with_numa_interleave_items_lie_on_all_memory_nodes_in_turns() {
+fn numa_interleave_distributes_items_over_all_nodes() {
     let file = format!("/dev/shm/e2e-memory-{}", std::process::id());
     for more in [vec![], vec!["-e", file.as_str()]] {
         let flags = [&["-m", "64", "-o", "numa_interleave"], more.as_slice()].concat();
@@ -278,7 +278,7 @@ fn folder_on_disk() -> &'static str {
 }
 
 #[test]
-fn numa_interleave_that_is_not_possible_is_refused() {
+fn impossible_numa_interleave_is_refused() {
     let forbidden = ["strace", "-f", "-qqq", "-o", "/dev/null", "-e", "inject=mbind:error=EPERM"];
     let said = refusal(&forbidden, &["-o", "numa_interleave"]);
     assert!(said.contains("-o numa_interleave: Operation not permitted"), "{said}");

@@ -55,8 +55,8 @@ const TROUBLES: [Trouble; 5] =
     [Trouble::Drop, Trouble::Reset, Trouble::Hold, Trouble::DropAll, Trouble::NoNames];
 
 #[test]
-fn real_troubles_hurt_their_own_pool_alone_and_pass() {
-    let own_name = "real_troubles_hurt_their_own_pool_alone_and_pass";
+fn network_troubles_affect_only_their_pool_and_pass() {
+    let own_name = "network_troubles_affect_only_their_pool_and_pass";
     if namespace::is_entered(own_name, &["--net", "--mount"]) {
         within();
     }

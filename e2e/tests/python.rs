@@ -72,7 +72,7 @@ fn every_call_of_asyncio() {
 }
 
 #[test]
-fn programs_end_with_threads_in_calls_and_deletes_on_their_way() {
+fn programs_can_exit_during_calls_and_pending_deletes() {
     let server = Launch::new(Kind::Holdall).start();
     let mut command = python();
     command.arg(tests().join("check_exit.py")).arg(server.addr().to_string());
@@ -90,7 +90,7 @@ fn settings(words: &[&str]) {
 }
 
 #[test]
-fn servers_that_want_tls_a_certificate_and_a_login() {
+fn servers_requiring_tls_a_certificate_and_a_login() {
     let certificates = Certificates::new();
     let path = |name: &str| certificates.path(name);
     let users = certificates.folder.write("users", "me:secret\n");
@@ -112,7 +112,7 @@ fn servers_that_want_tls_a_certificate_and_a_login() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_said_at_once() {
+fn invalid_settings_are_reported_at_once() {
     settings(&["wrong"]);
 }
 
@@ -128,7 +128,7 @@ fn gets_by_udp() {
 }
 
 #[test]
-fn deletes_that_fail_are_kept_and_executed() {
+fn failed_deletes_are_kept_and_executed() {
     let folder = Folder::new();
     let (port, spool) = (free_port().to_string(), folder.path("spool"));
     let program = holdall_path().display().to_string();
@@ -138,7 +138,7 @@ fn deletes_that_fail_are_kept_and_executed() {
 }
 
 #[test]
-fn servers_that_a_source_names() {
+fn servers_from_a_discovery_source() {
     let (one, two) = (Launch::new(Kind::Holdall).start(), Launch::new(Kind::Memcached).start());
     let args = ["--serve-cluster", "all"];
     let proxy = Router::over(&[one.addr(), two.addr()], r#""PoolRoute|all""#, &args);
@@ -169,7 +169,7 @@ fn the_source_archive_is_whole() {
 }
 
 #[test]
-fn a_type_checker_understands_it() {
+fn the_package_passes_a_type_checker() {
     let mut command = python();
     let cache = Folder::new();
     let program = tests().join("typed.py");
@@ -180,7 +180,7 @@ fn a_type_checker_understands_it() {
 }
 
 #[test]
-fn django_s_own_tests_of_memcached_backends() {
+fn djangos_own_tests_of_memcached_backends() {
     let server = Launch::new(Kind::Holdall).start();
     let folders = [tests(), tool("python-library/django-5.2.19/tests")];
     let mut command = python();

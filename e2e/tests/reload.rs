@@ -74,7 +74,7 @@ fn held(proxy: &Router) -> (u64, u64) {
 }
 
 #[test]
-fn reloads_under_load_fail_no_request_and_change_no_route() {
+fn reloads_under_load_fail_and_misroute_no_request() {
     let reloads = count("RELOADS", 100);
     // Memory is compared with its size after this number of reloads.
     let warm = reloads / 2;
@@ -139,7 +139,7 @@ fn reloads_under_load_fail_no_request_and_change_no_route() {
 
 /// A configuration with random damage is refused or applied, and the proxy keeps running.
 #[test]
-fn mutated_configurations_do_no_harm() {
+fn mutated_configurations_are_refused_or_applied() {
     let cases = count("CASES", 50);
     let servers = servers();
     let addrs: Vec<_> = servers.iter().map(Server::addr).collect();

@@ -50,7 +50,7 @@ impl Drop for MemoryFile {
 
 /// Four ways to end a server normally, and every property of an item.
 #[test]
-fn a_clean_end_keeps_everything() {
+fn a_clean_exit_keeps_all_items() {
     let file = MemoryFile::new();
     let mut server = file.start(&["-A"]);
     let large = make("large", 1, 300_000);
@@ -108,7 +108,7 @@ fn cas_of(wire: &mut Wire, key: &str) -> u64 {
 
 /// More threads need more locks of the hash table than a small one has buckets.
 #[test]
-fn any_number_of_threads_keeps_everything() {
+fn restarts_with_other_thread_counts_keep_all_items() {
     const KEYS: u64 = 500;
     let file = MemoryFile::new();
     let mut server = file.start(&["-t", "2"]);
@@ -132,7 +132,7 @@ fn any_number_of_threads_keeps_everything() {
 
 /// The wall clock is set while no server runs: items keep their remaining lifetime, to the second.
 #[test]
-fn a_jump_of_the_clock_over_a_restart_expires_nothing_early() {
+fn a_clock_jump_across_a_restart_expires_nothing_early() {
     const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
     let file = MemoryFile::new();
     let start = |offset: &str| {
@@ -240,7 +240,7 @@ fn check_known(wire: &mut Wire, known: &mut Known, round: usize) {
 
 /// Repeats `kill -9` under write load with one file.
 #[test]
-fn kill_9_loses_and_tears_nothing_and_brings_nothing_back() {
+fn kill_9_loses_tears_and_revives_nothing() {
     let (kills, seed) = (number_from("KILLS", 20), rng::seed_from_env());
     let file = MemoryFile::new();
     let mut known: Vec<Known> = (0..CLIENTS).map(|_| Known::default()).collect();
@@ -371,7 +371,7 @@ fn in_use(file: &File) -> Vec<(u64, u64)> {
 
 /// A foreign file, or another server's, keeps the server from starting, and stays unchanged.
 #[test]
-fn a_file_that_is_not_ours_to_use_is_an_error() {
+fn a_foreign_memory_file_is_an_error() {
     let holdall = testkit::server::holdall_path();
     let refused = |path: &Path| {
         let output = std::process::Command::new(&holdall)

@@ -53,7 +53,7 @@ fn pymemcache() {
 }
 
 #[test]
-fn pylibmc_and_with_it_libmemcached() {
+fn pylibmc_with_libmemcached() {
     check(Client::Pylibmc);
 }
 
@@ -113,7 +113,7 @@ fn memccapable() {
 /// `enable_lease_pairing`: a lease of the second child is redeemed there, although the first would
 /// accept the set by then.
 #[test]
-fn a_lease_goes_back_to_who_gave_it() {
+fn a_lease_is_redeemed_at_its_issuer() {
     let [first, second] = [(); 2].map(|()| Launch::new(Kind::Holdall).start());
     let route = r#"{"type": "FailoverRoute", "name": "pair", "enable_lease_pairing": true, "children": [
         {"type": "OperationSelectorRoute", "default_policy": "PoolRoute|A",
@@ -151,7 +151,7 @@ fn serving(listener: &TcpListener, name: &str) -> Child {
 /// `--listen-sock-fd`: an owner of the socket may replace the program that uses it, without a
 /// refused connection.
 #[test]
-fn a_socket_that_is_handed_over_is_served() {
+fn an_inherited_listening_socket_is_served() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     for name in ["first", "second"] {
@@ -168,7 +168,7 @@ fn a_socket_that_is_handed_over_is_served() {
 
 /// A descriptor that is not a listening socket is refused at the start, by its number.
 #[test]
-fn a_descriptor_that_does_not_listen_is_refused() {
+fn a_descriptor_without_a_listening_socket_is_refused() {
     for number in ["0", "77"] {
         let words = ["route", "--config-str", "{\"route\": \"NullRoute\"}", "--listen-sock-fd"];
         let mut command = Command::new(holdall_path());
@@ -181,7 +181,7 @@ fn a_descriptor_that_does_not_listen_is_refused() {
 
 /// A server's reply is late; the proxy waits for it, and then exits.
 #[test]
-fn each_signal_that_asks_for_the_end_lets_the_last_reply_out() {
+fn termination_signals_let_pending_replies_finish() {
     for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
         let server = Launch::new(Kind::Holdall).start();
         let between = FaultProxy::before(server.addr());
@@ -203,7 +203,7 @@ fn each_signal_that_asks_for_the_end_lets_the_last_reply_out() {
 /// memcached's own script, which requests `stats`, `settings`, `items` and `slabs`, and ends at the
 /// first unknown reply.
 #[test]
-fn memcached_tools_read_the_proxy() {
+fn memcached_tool_works_with_the_proxy() {
     let (_servers, proxy) = routed(Kind::Holdall);
     let addr = proxy.addr().to_string();
     proxy.connect().expect(b"get k\r\n", b"END\r\n");

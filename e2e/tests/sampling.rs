@@ -58,7 +58,7 @@ fn name_of(key: usize) -> String {
 }
 
 #[test]
-fn a_key_with_a_fifth_of_the_gets_is_found_within_a_second() {
+fn a_hot_key_is_found_within_a_second() {
     let server = Server::holdall(&["-m", "64", "-t", "2"]);
     store_all(&mut server.connect(), 0..20_000, |_| 64);
     server.connect().expect(b"set hot/\x01key 0 0 1\r\nv\r\n", b"STORED\r\n");
@@ -91,7 +91,7 @@ fn a_key_with_a_fifth_of_the_gets_is_found_within_a_second() {
 }
 
 #[test]
-fn the_working_set_of_a_load_is_within_five_percent() {
+fn the_working_set_estimate_is_within_five_percent() {
     let server = Server::holdall(&["-m", "256", "-t", "3"]);
     let len = |key: usize| 50 + key % 700;
     thread::scope(|scope| {
@@ -175,7 +175,7 @@ fn popular(rng: &mut Rng) -> usize {
 
 /// A cache for less than half of the keys, and one with half as much memory again.
 #[test]
-fn the_curve_foretells_the_hit_ratio_of_more_memory() {
+fn the_miss_ratio_curve_predicts_the_hit_ratio_of_more_memory() {
     let lru = |memory| Server::holdall(&["-m", memory, "-t", "2", "-o", "eviction=bag"]);
     let (present, larger) = (lru("64"), lru("96"));
     let real = [&present, &larger].map(|server| read_and_fill(server, 2000, popular));
@@ -230,7 +230,7 @@ fn follows_the_load(server: &Server, rounds: usize, part: usize) {
 }
 
 #[test]
-fn sampling_can_be_switched_off() {
+fn sampling_can_be_disabled() {
     let server = Server::holdall(&["-o", "no_sampling"]);
     store_all(&mut server.connect(), 0..1000, |_| 10);
     for name in ["hotkeys", "latency", "mrc", "workingset"] {

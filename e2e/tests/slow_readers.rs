@@ -41,26 +41,26 @@ fn check(language: OwnData) {
 }
 
 #[test]
-fn libraries_of_go_get_their_own_data() {
+fn go_libraries_get_only_their_own_data() {
     check(OwnData::Go);
 }
 
 #[test]
-fn libraries_of_java_get_their_own_data() {
+fn java_libraries_get_only_their_own_data() {
     check(OwnData::Java);
 }
 
 #[test]
-fn libraries_of_node_get_their_own_data() {
+fn node_libraries_get_only_their_own_data() {
     check(OwnData::Node);
 }
 
 #[test]
-fn libraries_of_php_get_their_own_data() {
+fn php_libraries_get_only_their_own_data() {
     check(OwnData::Php);
 }
 
 #[test]
-fn libraries_of_python_get_their_own_data() {
+fn python_libraries_get_only_their_own_data() {
     check(OwnData::Python);
 }

@@ -129,7 +129,7 @@ fn proxied(kind: Kind) -> (Server, Router) {
 }
 
 #[test]
-fn nothing_in_a_data_block_is_executed() {
+fn data_blocks_are_never_executed() {
     for kind in [Kind::Memcached, Kind::Holdall] {
         let (server, proxy) = proxied(kind);
         let mut direct = server.connect();
@@ -173,7 +173,7 @@ fn packet(key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_in_a_packet_is_executed() {
+fn binary_values_are_never_executed() {
     let (server, proxy) = proxied(Kind::Memcached);
     let mut direct = server.connect();
     direct.expect(b"set victim 0 0 4\r\ngood\r\n", b"STORED\r\n");
@@ -273,7 +273,7 @@ fn check_bystanders(proxy: &Router, rounds: usize) {
 }
 
 #[test]
-fn what_a_server_refuses_costs_no_other_client() {
+fn refused_requests_affect_no_other_client() {
     for kind in [Kind::Memcached, Kind::Holdall] {
         let (_server, proxy) = proxied(kind);
         check_bystanders(&proxy, 20);
@@ -283,7 +283,7 @@ fn what_a_server_refuses_costs_no_other_client() {
 /// A server that allows the proxy's user only some keys refuses whole lines, including the keys of
 /// other clients.
 #[test]
-fn what_the_proxy_has_no_right_to_costs_no_other_client() {
+fn requests_beyond_the_proxys_rights_affect_no_other_client() {
     let folder = std::env::temp_dir().join(format!("rights-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = |name: &str, text: &str| {
@@ -319,7 +319,7 @@ const DENIED: &[u8] = b"CLIENT_ERROR permission denied\r\n";
 
 /// Through a second proxy, which knows all commands, whatever its servers know.
 #[test]
-fn a_proxy_behind_a_proxy_is_as_safe() {
+fn chained_proxies_are_as_safe() {
     for kind in [Kind::Memcached, Kind::Holdall] {
         let (_server, inner) = proxied(kind);
         let outer = Router::over(&[inner.addr()], r#""PoolRoute|all""#, &["--num-proxies", "1"]);
@@ -347,7 +347,7 @@ impl Drop for Running {
 
 /// twemproxy closes the connection on every unknown command.
 #[test]
-fn a_twemproxy_behind_the_proxy_stays_usable() {
+fn twemproxy_behind_the_proxy_stays_usable() {
     let server = Launch::new(Kind::Memcached).start();
     let listen = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let folder = std::env::temp_dir().join(format!("smuggling-{}", std::process::id()));

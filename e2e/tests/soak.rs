@@ -19,7 +19,7 @@ use testkit::rng::seed_from_env;
 static ONE: Mutex<()> = Mutex::new(());
 
 #[test]
-fn some_seconds_of_troubles_violates_nothing() {
+fn a_short_soak_violates_nothing() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     raise_open_files(8192);
     let folder = Folder::new("soak");
@@ -37,7 +37,7 @@ fn some_seconds_of_troubles_violates_nothing() {
 
 /// Ctrl-C also reaches the servers of the soak; the resulting failures are no violations.
 #[test]
-fn an_interrupted_soak_ends_with_a_page_that_says_so() {
+fn an_interrupted_soak_writes_its_report() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new("soak-interrupted");
     let mut soak = Command::new(env!("CARGO_BIN_EXE_soak"));

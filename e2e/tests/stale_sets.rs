@@ -175,7 +175,7 @@ fn races() -> u64 {
 }
 
 #[test]
-fn no_stale_set_with_leases() {
+fn leases_prevent_stale_sets() {
     let seed = rng::seed_from_env();
     // Every miss gets a token, so each has a race.
     let server = Server::under_test(&["-o", "lease_interval=0"]);
@@ -188,7 +188,7 @@ fn no_stale_set_with_leases() {
 
 /// The test detects the stale sets that leases prevent.
 #[test]
-fn without_leases_there_are_stale_sets() {
+fn stale_sets_occur_without_leases() {
     let seed = rng::seed_from_env();
     let server = Server::under_test(&[]);
     let (stored, stale) = Race::new(races() / 10, false).run(&server, seed);

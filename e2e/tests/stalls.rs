@@ -55,7 +55,7 @@ fn is_in_socket_call(server: &Server, thread: u32) -> bool {
 /// Memory is full, so each store needs the memory of an evicted item, even while one of the threads
 /// that may still read it stalls.
 #[test]
-fn a_worker_that_stands_still_has_no_store_refused() {
+fn a_stalled_worker_causes_no_refused_store() {
     let server = Server::holdall(&["-m", "64", "-t", "2"]);
     let worker = first_worker(&server);
     match FrozenThread::new(worker) {

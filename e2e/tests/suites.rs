@@ -224,8 +224,8 @@ fn gomemcache() {
 }
 
 #[test]
-fn memcached_of_node() {
-    check("memcached_of_node", Suite::NodeMemcached);
+fn node_memcached() {
+    check("node_memcached", Suite::NodeMemcached);
 }
 
 #[test]

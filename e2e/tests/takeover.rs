@@ -158,7 +158,7 @@ fn ask_by_unix_once(place: &Place) -> std::io::Result<()> {
 }
 
 #[test]
-fn under_load_no_connect_is_refused_and_every_item_is_there() {
+fn takeovers_under_load_refuse_no_connection_and_keep_every_item() {
     let place = Place::new();
     let takeovers = std::env::var("TAKEOVERS").map_or(5, |text| text.parse().unwrap());
     let mut server = place.start();
@@ -209,7 +209,7 @@ fn under_load_no_connect_is_refused_and_every_item_is_there() {
 
 /// More threads need more locks of the hash table than a small one has buckets.
 #[test]
-fn successors_with_any_number_of_threads_keep_every_item() {
+fn takeovers_with_other_thread_counts_keep_every_item() {
     let place = Place::new();
     let mut server = place.start();
     fill(&server);
@@ -223,7 +223,7 @@ fn successors_with_any_number_of_threads_keep_every_item() {
 
 /// The memory was created with 64 MB, and can grow to four times that.
 #[test]
-fn successors_with_another_limit_keep_every_item() {
+fn takeovers_with_another_memory_limit_keep_every_item() {
     let place = Place::new();
     let mut server = place.start();
     fill(&server);
@@ -241,7 +241,7 @@ fn successors_with_another_limit_keep_every_item() {
 }
 
 #[test]
-fn a_successor_that_is_refused_or_fails_leaves_the_old_one_serving() {
+fn a_failed_takeover_leaves_the_old_server_running() {
     let place = Place::new();
     let mut server = place.start();
     fill(&server);
@@ -312,7 +312,7 @@ fn a_successor_with_the_wildcard_at_the_same_port_names_the_address_in_its_way()
 
 /// A signal interrupts every second wait for the other side, at both of them.
 #[test]
-fn a_signal_is_not_taken_for_the_other_sides_failure() {
+fn interrupted_system_calls_do_not_fail_a_takeover() {
     let interrupted = ["strace", "-D", "-f", "-o", "/dev/null", "-e", "trace=recvmsg"];
     let interrupted = [&interrupted[..], &["-e", "inject=recvmsg:error=EINTR:when=1+2"]].concat();
     let place = Place::new();
@@ -332,7 +332,7 @@ fn a_signal_is_not_taken_for_the_other_sides_failure() {
 
 /// A server that must exit during its handover exits after a failed handover.
 #[test]
-fn a_server_that_is_told_to_end_while_it_hands_over_ends_at_last() {
+fn a_server_terminated_during_a_failed_handover_exits() {
     let place = Place::new();
     let mut server = place.start();
     fill(&server);
@@ -357,7 +357,7 @@ fn a_server_that_is_told_to_end_while_it_hands_over_ends_at_last() {
 }
 
 #[test]
-fn a_server_that_serves_again_is_as_it_was() {
+fn a_server_is_unchanged_after_a_failed_handover() {
     let place = Place::new();
     let pid_file = std::env::temp_dir().join(format!("e2e-takeover-pid-{}", std::process::id()));
     let flags = ["-P", pid_file.to_str().unwrap(), "-o", "drop_privileges"];
@@ -442,7 +442,7 @@ fn ask_to_take_over(place: &Place, hello: &str) -> String {
 
 /// This holds even if the file's mode lets another user connect.
 #[test]
-fn another_user_is_handed_nothing() {
+fn another_user_gets_no_sockets() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("NOT RUN: only root can become another user");
         return;
@@ -488,7 +488,7 @@ fn a_successor_of_another_version_is_refused() {
 }
 
 #[test]
-fn there_must_be_a_server_to_take_over() {
+fn a_takeover_requires_a_running_server() {
     let place = Place::new();
     let gone = place.start();
     let port = gone.addr();

@@ -97,7 +97,7 @@ fn read_slowly(addr: SocketAddr, seed: u64, shared: &Shared) -> usize {
 }
 
 #[test]
-fn no_value_is_torn_under_eviction_and_slow_readers() {
+fn values_are_whole_under_eviction_and_slow_reads() {
     let wanted = std::env::var("READS").map_or(200_000, |text| text.parse().unwrap());
     let mut server = Server::under_test(&["-m", "64"]);
     let (addr, seed, shared) = (server.addr(), rng::seed_from_env(), Shared::default());

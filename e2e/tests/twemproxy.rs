@@ -112,7 +112,7 @@ fn servers(keys: &[String]) -> Vec<Server> {
 }
 
 #[test]
-fn pools_and_ejections_are_twemproxys() {
+fn pools_and_ejections_match_twemproxy() {
     let keys: Vec<String> = (0..300).map(|number| format!("key:{number}")).collect();
     let servers = servers(&keys);
     let fault_proxies: Vec<_> =

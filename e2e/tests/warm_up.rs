@@ -78,7 +78,7 @@ fn ask(wire: &mut Wire, get: &str, key: &str) {
 }
 
 #[test]
-fn every_get_copies_what_is_missing() {
+fn every_kind_of_get_copies_a_missing_item() {
     let rig = Rig::new(&[]);
     for (number, (get, found, missed)) in GETS.into_iter().enumerate() {
         let (key, absent) = (format!("k{number}"), format!("k-absent{number}"));
@@ -97,7 +97,7 @@ fn every_get_copies_what_is_missing() {
 
 /// A client that cannot wait for a lease gets the warm cluster's value, and does not store it.
 #[test]
-fn somebody_elses_lease_makes_no_plain_get_miss() {
+fn another_clients_lease_makes_no_plain_get_miss() {
     let rig = Rig::new(&[]);
     set(&rig.warm, "k", "old");
     let mut other = rig.cold.connect();
@@ -110,7 +110,7 @@ fn somebody_elses_lease_makes_no_plain_get_miss() {
 /// The warm server's reply may be in flight for any time, longer than any hold-off: the copy is
 /// refused, and no client gets it.
 #[test]
-fn a_copy_that_was_asked_for_before_the_delete_is_refused() {
+fn a_copy_requested_before_a_delete_is_refused() {
     let rig = Rig::new(&[]);
     for (number, (get, _, missed)) in GETS.into_iter().enumerate() {
         let key = format!("k{number}");
@@ -134,7 +134,7 @@ fn a_copy_that_was_asked_for_before_the_delete_is_refused() {
 /// delete arrives. The copy does not outlive that delete, which goes to the cold server afterwards,
 /// even if either is down in between.
 #[test]
-fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
+fn a_missed_delete_reaches_the_warm_and_then_the_cold_server() {
     let rig = Rig::new(&[]);
     for (delete, answer) in [("delete k", "NOT_FOUND"), ("md k", "NF"), ("md aw== b", "NF")] {
         set(&rig.warm, "k", "old");
@@ -163,7 +163,7 @@ fn a_delete_that_the_warm_server_missed_comes_to_both_in_order() {
 
 /// A delete fails if the warm server is down and no spool keeps the delete for it.
 #[test]
-fn without_a_spool_a_delete_that_the_warm_server_misses_fails() {
+fn a_delete_missed_by_the_warm_server_fails_without_a_spool() {
     let rig = Rig::new(&["--asynclog-disable"]);
     set(&rig.warm, "k", "old");
     set(&rig.cold, "k", "old");

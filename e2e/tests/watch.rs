@@ -33,7 +33,7 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_watcher_of_the_proxy_is_told_of_each_request() {
+fn a_watcher_of_the_proxy_sees_each_request() {
     let (server, router) = routed(&[]);
     let (mut watcher, mut client) = (router.connect(), router.connect());
     watcher.expect(b"watch nonsense\r\n", b"ERROR\r\n");
@@ -67,7 +67,7 @@ fn a_watcher_of_the_proxy_is_told_of_each_request() {
 }
 
 #[test]
-fn a_failure_is_told_with_its_reason() {
+fn a_watcher_sees_the_reason_of_a_failure() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let route = r#""PoolRoute|all""#;
     let router = Router::over(&[silent.local_addr().unwrap()], route, &["-t", "100"]);
@@ -171,7 +171,7 @@ fn every_eviction_is_reported() {
 }
 
 #[test]
-fn holdall_watch_sums_up_what_the_proxy_tells() {
+fn holdall_watch_summarizes_a_proxy() {
     let (server, router) = routed(&["--num-proxies", "2"]);
     let look = look(router.addr(), &["get", "set", "delete"]);
     assert_eq!(row(&look, "keys", "hit").unwrap()["hit_ratio"], 1.0, "{look}");
@@ -184,7 +184,7 @@ fn holdall_watch_sums_up_what_the_proxy_tells() {
 }
 
 #[test]
-fn holdall_watch_sums_up_what_a_server_tells() {
+fn holdall_watch_summarizes_a_server() {
     let server = Launch::new(Kind::Holdall).start();
     let look = look(server.addr(), &["get", "set", "delete"]);
     assert_eq!(row(&look, "keys", "hit").unwrap()["hit_ratio"], 1.0, "{look}");
@@ -195,7 +195,7 @@ fn holdall_watch_sums_up_what_a_server_tells() {
 
 /// memcached reports neither deletions nor proxies.
 #[test]
-fn holdall_watch_sums_up_what_a_memcached_tells() {
+fn holdall_watch_summarizes_memcached() {
     let server = Launch::new(Kind::Memcached).start();
     let look = look(server.addr(), &["get", "set"]);
     assert_eq!(row(&look, "keys", "hit").unwrap()["hit_ratio"], 1.0, "{look}");
@@ -203,7 +203,7 @@ fn holdall_watch_sums_up_what_a_memcached_tells() {
 }
 
 #[test]
-fn a_request_that_proxy_and_server_tell_of_counts_once() {
+fn a_request_reported_by_proxy_and_server_counts_once() {
     let (server, router) = routed(&[]);
     // The server's reports may start later than the proxy's. They have no times.
     let look = look_until(router.addr(), &[server.addr()], |look| {
@@ -217,7 +217,7 @@ fn a_request_that_proxy_and_server_tell_of_counts_once() {
 }
 
 #[test]
-fn holdall_watch_ends_with_who_it_watches() {
+fn holdall_watch_exits_with_an_error_if_watching_is_refused() {
     let server = Launch::new(Kind::Holdall).start();
     let once = |args: &[&str]| {
         let address = server.addr().to_string();
@@ -260,7 +260,7 @@ fn recent_latencies(router: &Router) -> BTreeMap<String, f64> {
 }
 
 #[test]
-fn every_answer_is_in_the_histogram_of_its_server_and_pool() {
+fn every_reply_counts_in_the_histograms_of_its_server_and_pool() {
     let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (server, router) = routed(&["--num-proxies", "2", "--metrics", &metrics.to_string()]);
     // Connections go to the workers in turn.
@@ -301,7 +301,7 @@ fn every_answer_is_in_the_histogram_of_its_server_and_pool() {
 }
 
 #[test]
-fn silent_readers_of_metrics_keep_nobody_waiting() {
+fn stalled_metrics_readers_delay_no_other() {
     let metrics = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (_server, _router) = routed(&["--metrics", &metrics.to_string()]);
     // Clients can connect before operators can.

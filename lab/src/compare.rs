@@ -217,14 +217,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_has_the_middle_of_unsorted_values() {
+    fn a_spread_has_the_median_of_unsorted_values() {
         let spread = Spread::of([3.0, 1.0, 8.0, 2.0]).unwrap();
         assert_eq!(spread, Spread { median: 2.5, min: 1.0, max: 8.0 });
         assert_eq!(Spread::of([]), None);
     }
 
     #[test]
-    fn a_ratio_pairs_the_rounds() {
+    fn a_ratio_compares_paired_rounds() {
         let round =
             |rate| Round { rate, cpu_us: None, latency: Histogram::new(3).unwrap(), refused: 0 };
         let servers = vec![

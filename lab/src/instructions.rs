@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_that_rose_is_named() {
+    fn increased_figures_are_named() {
         let recorded = from_text("# comment\nget 100\nset 200\n").unwrap();
         let now = from_text("get 105\nset 225\nnew 1\n").unwrap();
         assert_eq!(
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_callgrinds_ends_with_its_total() {
+    fn the_total_of_a_callgrind_file_is_read() {
         assert_eq!(total("fn=x\n1 2\n\ntotals: 12345\n").unwrap(), 12345);
         assert!(total("fn=x\n").is_err());
     }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_in_the_middle() {
+    fn the_median_is_the_middle_value() {
         let mut numbers = [3.0, 1.0, 2.0];
         assert!((median(&mut numbers) - 2.0).abs() < f64::EPSILON);
         assert!((numbers[0] - 1.0).abs() < f64::EPSILON);

@@ -147,7 +147,7 @@ mod tests {
     use crate::workload::{Kind, Workload};
 
     #[test]
-    fn both_forms_have_the_median_ratio() {
+    fn both_formats_contain_the_median_ratio() {
         let round = |rate| {
             let mut latency = Histogram::new_with_bounds(1, 1_000_000, 3).unwrap();
             latency.record(7000).unwrap();

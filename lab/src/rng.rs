@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_below_the_bound_comes_about_as_often() {
+    fn numbers_below_the_bound_are_evenly_distributed() {
         let (mut rng, mut counts) = (Rng::new(7), [0u32; 10]);
         for _ in 0..100_000 {
             counts[rng.below(10) as usize] += 1;

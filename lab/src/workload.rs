@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_is_as_long_as_its_replies_are_expected_to_be() {
+    fn replies_have_the_length_expected_for_their_batch() {
         let workload = Workload { kind: Kind::Multiget { keys: 3 }, value_bytes: 20 };
         let mut batches = Batches::new(workload, 100, 1);
         let (mut request, mut reply) = (Vec::new(), Vec::new());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_written_whole() {
+    fn a_set_is_written_completely() {
         let workload = Workload { kind: Kind::Mixed, value_bytes: 5 };
         let mut out = Vec::new();
         Batches::new(workload, 1, 1).set(42, &mut out);

@@ -50,7 +50,7 @@ fn every_workload_runs_on_both_servers() {
 }
 
 #[test]
-fn a_server_that_lies_is_found_out() {
+fn a_faulty_server_is_detected() {
     let workload = Workload { kind: Kind::Mixed, value_bytes: 100 };
     let batches = Batches::new(workload, 500, 0);
     let (honest, empty) =
@@ -72,7 +72,7 @@ fn a_refused_store_is_counted() {
 }
 
 #[test]
-fn what_memcached_keeps_is_less_than_it_was_offered() {
+fn memcached_keeps_less_than_it_was_offered() {
     let kept = memory::measure(&memcached(), 64, 1024).unwrap();
     assert_eq!((kept.offered, kept.refused), (93_205, 0));
     assert!((40_000..64_000).contains(&kept.alive), "{kept:?}");

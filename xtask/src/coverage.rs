@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_add_up_by_crate() {
+    fn lines_are_summed_by_crate() {
         let report = "\
 Filename       Regions Missed Regions Cover Functions Missed Functions Executed Lines Missed
 ----

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_has_every_page_once_and_the_index_s_first() {
+    fn the_summary_lists_every_page_once_in_index_order() {
         let page = |name: &str, text: &str| (name.to_owned(), text.to_owned());
         let pages = BTreeMap::from([
             page("README.md", "# holdall\n"),

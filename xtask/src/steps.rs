@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_of_several_binaries_add_up() {
+    fn results_of_several_binaries_are_summed() {
         let mut counts = TestCounts::default();
         counts.add("running 3 tests");
         counts.add("test result: ok. 22 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next_runs_only_after_a_good_end() {
+    fn a_following_command_runs_only_after_success() {
         let command = |name: &str| ParallelCommand::other(name, program(name, [""; 0]));
         let mut steps = Steps::default();
         let good = command("true").then(command("pwd"));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_run_is_not_counted_as_passed() {
+    fn a_skipped_step_is_not_counted_as_passed() {
         let mut steps = Steps::default();
         assert!(steps.check("done", || Ok(())).is_ok());
         steps.not_run("left out");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_at_the_same_time_are_added_up_and_each_may_fail() {
+    fn parallel_runs_are_summed_and_any_failure_fails() {
         let say = |passed: u32, status: u32| {
             let line = format!("echo 'test result: ok. {passed} passed; 0 failed'; exit {status}");
             program("sh", ["-c", &line])
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_step_has_its_faults_and_its_last_lines() {
+    fn a_failed_step_keeps_its_faults_and_last_lines() {
         let mut steps = Steps::default();
         let long = "echo ok; echo 'error: no room' >&2; seq 100; \
             echo \"thread 'x' panicked at a.rs:1:\"; echo 'a is not b'; seq 40; echo end >&2; exit 1";

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_is_a_set_of_name_and_password() {
+    fn a_login_is_a_set_command_with_name_and_password() {
         let login = b"set a b c 9\r\nme secret\r\nget k";
         let want = Line::Login { name: b"me", password: b"secret", consumed: 24 };
         assert_eq!(line(login), want);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_login_is_refused_or_ends_the_connection() {
+    fn other_input_is_refused_or_closes_the_connection() {
         assert_eq!(line(b"get k\r\nx"), Line::Refused(reply::UNAUTHENTICATED, 7));
         assert_eq!(line(b"set x 0 0 2\r\nme\r\n"), Line::Refused(reply::AUTH_BAD_TOKEN, 17));
         assert_eq!(line(b"set x 0 0 1\r\nme\r\n"), Line::Refused(reply::AUTH_BAD_END, 16));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_hold() {
+    fn fuzzing_seeds_pass() {
         let folder = "../../fuzz/seeds/users_and_rights";
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let seeds: Vec<_> = fs::read_dir(folder).unwrap().map(|seed| seed.unwrap()).collect();

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_only_write_sees_nothing_of_the_item_before() {
+    fn write_permission_reveals_nothing_about_the_old_item() {
         let before = ItemFacts::default();
         let other = ItemFacts {
             flags: 5,

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_the_newest_of_the_source_with_most() {
+    fn a_full_queue_drops_the_newest_entry_of_the_largest_source() {
         let mut queue = FairQueue::new(3);
         for number in 0..3 {
             assert_eq!(queue.push(GUESSER, number), None);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_one_source() {
+    fn an_ipv6_network_is_one_source() {
         let of = |text: &str| Source::of(Some(text.parse().unwrap()));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_waits_for_no_later_one() {
+    fn refusals_are_ordered_by_due_time() {
         let at = |ms: u64, since: Instant| since + Duration::from_millis(ms);
         let now = Instant::now();
         let held: VecDeque<_> = [(at(5, now), 'a'), (at(9, now), 'b')].into();

@@ -169,7 +169,7 @@ ops   admin\n\
 *     read      public:\n";
 
     #[test]
-    fn rights_are_those_of_the_lines_and_no_more() {
+    fn lines_grant_only_the_listed_rights() {
         let table = Table::parse(FILE).unwrap();
         let app = table.of(b"app");
         assert!(
@@ -192,14 +192,14 @@ ops   admin\n\
 
     /// A key may contain it, so it must not split a prefix in two: the first part would allow more.
     #[test]
-    fn a_space_of_unicode_is_a_part_of_a_prefix() {
+    fn a_unicode_space_is_part_of_a_prefix() {
         let table = Table::parse("app read team\u{a0}one:").unwrap();
         assert!(table.of(b"app").allow(Permission::Read, "team\u{a0}one:k".as_bytes()));
         assert!(!table.of(b"app").allow(Permission::Read, b"team-two:k"));
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_line() {
+    fn an_error_names_its_line() {
         for (text, want) in [
             ("app", "line 1: says nothing"),
             ("\nops admin x:", "line 2: 'x:'"),

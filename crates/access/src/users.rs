@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_of_both_forms_let_their_users_in() {
+    fn plain_and_hashed_passwords_allow_a_login() {
         let hashed = users_line("hashed", b"secret").unwrap();
         let text = format!("# users\nplain:pass:word\r\n\n{hashed}\n");
         let users = parse(text.as_bytes()).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_line_and_without_the_password() {
+    fn an_error_names_its_line_but_not_the_password() {
         for (text, want) in [
             ("a:b\nsecret", "line 2: is not"),
             (":b", "line 1: has a user name"),
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_password_ends_what_was_let_in_by_the_old() {
+    fn a_changed_password_revokes_existing_logins() {
         let old = parse(b"a:1\nb:2\nc:3\n").unwrap();
         let new = parse(b"a:1\nb:x\n").unwrap();
         let renewed = |name: &[u8]| new.renewed(old.by_name.get(name).unwrap()).is_some();
@@ -377,7 +377,7 @@ mod tests {
     /// Two queries for a nonexistent user must look like those for an existing one, also after a
     /// reload.
     #[test]
-    fn a_made_up_verifier_stays_the_same() {
+    fn a_fake_verifier_is_stable_across_reloads() {
         let users = parse(b"a:1\n").unwrap();
         let reread = parse(b"a:1\nb:2\n").unwrap();
         let (one, user) = users.verifier(b"nobody", Hash::Sha256);
@@ -392,7 +392,7 @@ mod tests {
     /// For every user and hash: the same iterations, a salt of the same length, and no salt common
     /// to two hashes.
     #[test]
-    fn users_of_all_kinds_look_alike() {
+    fn verifiers_do_not_reveal_the_kind_of_user() {
         let hashed = users_line("hashed", b"secret").unwrap();
         let users = parse(format!("plain:pass\n{hashed}\n").as_bytes()).unwrap();
         for hash in [Hash::Sha1, Hash::Sha256] {
@@ -412,7 +412,7 @@ mod tests {
 
     /// The time of a refusal reveals nothing: with verifiers each wrong password costs work.
     #[test]
-    fn a_wrong_password_is_as_much_work_as_a_wrong_name() {
+    fn a_wrong_password_costs_as_much_as_an_unknown_user() {
         let hashed = users_line("hashed", b"secret").unwrap();
         let users = parse(format!("plain:pass\n{hashed}\n").as_bytes()).unwrap();
         for name in [b"plain".as_slice(), b"hashed", b"nobody"] {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn verifiers_of_known_passwords_can_be_made_ahead() {
+    fn verifiers_of_plain_passwords_can_be_precomputed() {
         let users = parse(b"a:1\nb:2\n").unwrap();
         users.prepare_scram();
         let is_made = |user: &Arc<User>| match &user.password {

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_is_read_whole_or_not_at_all() {
+    fn sasl_plain_is_parsed_completely_or_refused() {
         assert_eq!(plain(b"\0user\0pass"), Some((&b"user"[..], &b"pass"[..])));
         assert_eq!(plain(b"user\0user\0p"), Some((&b"user"[..], &b"p"[..])));
         for bad in [&b""[..], b"user", b"\0user", b"other\0user\0p", b"\0\0p", b"\0u\0p\0q"] {

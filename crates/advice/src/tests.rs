@@ -188,7 +188,7 @@ const PLANTED: &[(&str, &[usize], Stats, Stats)] = &[
 ];
 
 #[test]
-fn twenty_planted_troubles_are_named_first() {
+fn planted_faults_are_reported_first() {
     assert_eq!(PLANTED.len(), 20);
     for (at, (rule, places, both, second)) in PLANTED.iter().enumerate() {
         let tier = with(places, both, second);
@@ -233,7 +233,7 @@ const HEALTHY: &[(&[usize], Stats, Stats)] = &[
 ];
 
 #[test]
-fn twenty_healthy_tiers_have_nothing_to_do_now() {
+fn healthy_tiers_get_no_urgent_advice() {
     assert_eq!(HEALTHY.len(), 20);
     for (at, (places, both, second)) in HEALTHY.iter().enumerate() {
         let advice = advise(&with(places, both, second));
@@ -242,14 +242,14 @@ fn twenty_healthy_tiers_have_nothing_to_do_now() {
 }
 
 #[test]
-fn a_member_that_is_away_stands_first() {
+fn an_unavailable_member_is_reported_first() {
     let mut tier = with(&[4], &[("num_suspect_servers", "1")], &[]);
     tier.away.push(("10.0.0.9:11211".to_owned(), "Connection refused".to_owned()));
     assert_eq!(advise(&tier)[0].rule, "member-away");
 }
 
 #[test]
-fn memcached_tells_little_and_is_not_blamed_for_it() {
+fn missing_statistics_of_memcached_cause_no_advice() {
     let mut tier = healthy();
     for member in &mut tier.members {
         for stats in [&mut member.now.stats, &mut member.before.stats] {

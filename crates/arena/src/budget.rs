@@ -154,7 +154,7 @@ mod tests {
     use super::Budget;
 
     #[test]
-    fn a_full_file_system_is_a_limit_until_it_is_forgotten() {
+    fn a_full_file_system_limits_the_budget_until_it_is_reset() {
         let budget = Budget::new(1000);
         budget.charge(100);
         assert!(budget.try_take(300, || true));

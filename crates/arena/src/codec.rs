@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_without_its_numbers_is_refused() {
+    fn a_truncated_list_of_numbers_is_refused() {
         let mut writer = Writer::default();
         writer.numbers([1, 2, 3].into_iter());
         assert_eq!(Reader::new(&writer.bytes).numbers::<u8>(), Some(vec![1, 2, 3]));

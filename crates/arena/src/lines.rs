@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_stores_to_all_that_it_guards() {
+    fn locking_stores_to_every_guarded_line() {
         let lock = CachePadded::new(Mutex::new([0_u64; 20]));
         let act = || lock.lock()[0] = 1;
         assert_eq!(contended(0, act), 0);

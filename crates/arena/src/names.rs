@@ -173,7 +173,7 @@ mod tests {
 
     /// Outdated words are also taken for references.
     #[test]
-    fn what_names_no_chunk_leads_nowhere_near_the_end_of_numbers() {
+    fn invalid_names_yield_offsets_that_do_not_overflow() {
         let names = Names::by_place(PAGE, 14, Region::reserve(8).unwrap());
         names.cut_into(7, 16 << 10);
         for word in [0, 8 << 14 | 1, 1 << 31, u32::MAX] {

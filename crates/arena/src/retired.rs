@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_freed_after_their_grace_period_and_once() {
+    fn items_are_freed_once_after_their_grace_period() {
         let (qsbr, list) = (Qsbr::new(1), RetireList::default());
         assert!(!list.is_waiting());
         list.push(7);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_item_is_asked_for_until_it_is_free() {
+    fn a_pinned_item_is_retried_until_it_is_free() {
         let (qsbr, list) = (Qsbr::new(1), RetireList::default());
         retire(&list, &qsbr, &[1, 2, 3]);
         qsbr.try_advance();
@@ -174,7 +174,7 @@ mod tests {
 
     /// A thread that adopts items of several threads frees each after its own grace period.
     #[test]
-    fn another_thread_frees_what_is_handed_over() {
+    fn another_thread_frees_handed_over_items() {
         let (qsbr, orphans) = (Qsbr::new(1), Orphans::default());
         let (early, late, cleaner) =
             (RetireList::default(), RetireList::default(), RetireList::default());
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_pinned_items_alone_is_handed_over() {
+    fn a_list_of_only_pinned_items_is_handed_over() {
         let (qsbr, orphans) = (Qsbr::new(1), Orphans::default());
         let (list, cleaner) = (RetireList::default(), RetireList::default());
         retire(&list, &qsbr, &[5]);

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_names_one_interleaving() {
+    fn a_seed_reproduces_its_interleaving() {
         for seed in 0..50 {
             assert_eq!(lost_updates(seed), lost_updates(seed), "seed {seed}");
         }

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_rise_above_what_was_replaced_and_what_was_chosen() {
+    fn numbers_exceed_replaced_and_client_chosen_ones() {
         let counter = AtomicU64::new(1);
         let (one, other) = (UniqueBlock::default(), UniqueBlock::default());
         assert_eq!(one.next(&counter, 0), 1);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_number_near_the_end_leaves_the_counter_alone() {
+    fn a_chosen_number_near_the_maximum_does_not_move_the_counter() {
         let counter = AtomicU64::new(1);
         note_chosen(&counter, u64::MAX);
         note_chosen(&counter, CHOSEN_MAX + 1);
@@ -118,7 +118,7 @@ mod loom_tests {
     ///
     /// Seen to fail: `fresh` by a load and a store.
     #[test]
-    fn loom_a_fresh_number_is_above_those_seen_and_nobody_elses() {
+    fn loom_a_fresh_number_is_unique_and_above_those_seen() {
         loom::model(|| {
             let (counter, shown) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));
             let storing = thread::spawn({
@@ -151,7 +151,7 @@ mod loom_tests {
     ///
     /// Seen to fail: the counter raised by a load and a store.
     #[test]
-    fn loom_a_chosen_number_is_never_given_after_it() {
+    fn loom_a_chosen_number_is_not_issued_later() {
         const CHOSEN: u64 = 2;
         loom::model(|| {
             let (counter, shown) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicU64::new(0)));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_without_answers_have_no_latency_and_are_told() {
+    fn seconds_without_replies_have_no_latency_and_are_reported() {
         let sound = side("sound", vec![(None, run(1, &[9; 11]))]);
         let stalled = side("stalled", vec![(None, run(1, &[9, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0]))]);
         let lines = lines(&sound, &stalled);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_that_differ_and_places_without_a_partner_are_told() {
+    fn differing_loads_and_unmatched_points_are_reported() {
         let at = |over, at| Some(Place { over, at });
         let place = at(Over::Connections, 4.0);
         let base = side(

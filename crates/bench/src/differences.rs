@@ -57,7 +57,7 @@ mod tests {
     use generator::spec::{Arrival, Pace};
 
     #[test]
-    fn every_entry_that_makes_another_load_is_named() {
+    fn every_setting_that_changes_the_load_is_named() {
         let one = Spec::default();
         let mut other = Spec { seed: 7, seconds: 9.0, ..one.clone() };
         assert_eq!(between([&one, &other]), [""; 0]);

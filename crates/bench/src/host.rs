@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_stat_is_read_as_the_manual_says() {
+    fn proc_stat_is_parsed() {
         let stat = "cpu  10 2 5 80 1 0 3 4 0 0\ncpu0 1 1 1 1 1 1 1 1 1 1\nctxt 99\n";
         let times = CpuTimes::parse(stat).unwrap();
         assert_eq!((times.user, times.system, times.idle, times.softirq), (12, 5, 80, 3));
@@ -276,13 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hypervisor_is_known_by_the_processors_flag() {
+    fn a_hypervisor_is_detected_by_the_cpu_flag() {
         assert_eq!(hypervisor("flags\t\t: fpu vme sse2\n"), "");
         assert!(!hypervisor("flags\t\t: fpu hypervisor sse2\n").is_empty());
     }
 
     #[test]
-    fn what_is_unknown_of_a_machine_is_left_out() {
+    fn unknown_host_properties_are_omitted() {
         let host = Host { cpus: 2, kernel: "Linux 6".into(), ..Host::default() };
         assert_eq!(host.describe(), "unknown processor, 2 processors, 0 MB, Linux 6");
         let host = Host { smt: "off".into(), nics: vec!["eth0 (x)".into()], ..host };

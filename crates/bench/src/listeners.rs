@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listening_port_is_read_as_the_manual_says() {
+    fn listening_sockets_are_parsed_from_proc() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
             0: 0100007F:2BCB 00000000:0000 0A 00000000:00000000 00:00000000 00000000   0        0 4242 1 0\n   \
             1: 0100007F:2BCB 0100007F:9999 01 00000000:00000000 00:00000000 00000000   0        0 4243 1 0\n";
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_found_by_its_port_and_this_process_is_none() {
+    fn a_server_is_found_by_its_port_but_not_this_process() {
         let server: crate::process::Server =
             "memcached=memcached -U 0 -l 127.0.0.1 -p {port} -u root".parse().unwrap();
         let server = server.start(16, None).unwrap();

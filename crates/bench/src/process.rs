@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_that_does_not_start_printed_is_said() {
+    fn the_error_contains_the_output_of_a_failed_server() {
         let words = ["sh", "-c", "echo no such memory >&2; exit 3"].map(str::to_owned).to_vec();
         let server = Server { name: "x".into(), launch: Launch::Command(words) };
         let error = format!("{:#}", server.start(1, None).unwrap_err());

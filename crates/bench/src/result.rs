@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_ends_at_once_has_no_rate_of_switches() {
+    fn an_empty_run_has_no_context_switch_rate() {
         let cpu = Some(CpuTimes { switches: 240, ..CpuTimes::default() });
         let mut result = RunResult { cpu, ..result(1_000_000) };
         result.spec.warm_up = 1.0;

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_busy_thread_and_the_machine_are_seen() {
+    fn a_busy_thread_and_the_machine_are_sampled() {
         let (told, hears) = mpsc::channel();
         let sampler = Sampler::begin(
             vec![u32::MAX],
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_of_a_second_counts_as_far_as_the_clock_ticked() {
+    fn a_partial_last_second_counts_by_its_length() {
         let (first, second, last) = (reading(0), reading(100), reading(130));
         let mut series = CpuSeries::default();
         series.add(&first, &second, 1.0);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_in_its_warm_up_shows_nothing() {
+    fn a_run_that_ends_in_its_warm_up_has_no_samples() {
         let day = Duration::from_secs(86_400);
         assert!(Sampler::begin(Vec::new(), day, day, |_| {}).end().is_none());
     }

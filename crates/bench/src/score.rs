@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guides_platforms_have_the_guides_scores() {
+    fn scores_match_the_guide() {
         let scores = scores();
         let overall = scores.iter().map(|score| format!("{:.1}", score.overall / 1000.0));
         assert_eq!(overall.collect::<Vec<_>>(), ["70.4", "588.0", "908.8", "3856.0"]);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guides_ratios_follow() {
+    fn score_ratios_match_the_guide() {
         let scores = scores();
         let base = scores[0];
         let ratio = |of: fn(&Score) -> f64| -> Vec<String> {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bag_lru_papers_ratios_follow() {
+    fn score_ratios_match_the_bag_lru_paper() {
         // Section 5: 3.15 million against 525,000 requests per second; 11,066 against 3,298 per
         // watt.
         assert!((3_150_000.0 / 525_000.0 - 6.0_f64).abs() < 1e-9);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_ends_where_nothing_or_everything_holds() {
+    fn a_search_ends_if_no_point_or_every_point_holds() {
         let found = search(bracket(1000.0), until(0.0)).unwrap();
         assert_eq!((found.holds, found.throughput), (None, None));
         let found = search(bracket(1000.0), until(1e9)).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_whole_and_the_interval_is_one_wide() {
+    fn a_search_over_connections_ends_at_neighbouring_integers() {
         let whole = Bracket { is_whole: true, precision: 0.0, ..bracket(1.0) };
         let found = search(whole, until(84.0)).unwrap();
         assert_eq!((found.holds, found.fails), (Some(84.0), Some(85.0)));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_keeps_what_was_decided_and_says_so() {
+    fn an_interrupted_search_keeps_its_decided_points() {
         let mut calls = 0;
         let found = search(bracket(1000.0), |at| {
             calls += 1;

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_sets_have_the_tables_probabilities() {
+    fn small_samples_have_the_exact_probabilities() {
         // Of the C(6,3) = 20 orders of three and three, one has U = 0, and one the other extreme.
         assert!((mann_whitney(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]) - 0.1).abs() < 1e-12);
         // Five against five, U = 2: the 5 % critical value of the published tables; 4 of 252
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn large_sets_and_ties_have_the_normal_ones() {
+    fn large_samples_and_ties_use_the_normal_approximation() {
         assert!((2.0 * upper_tail(1.959_964) - 0.05).abs() < 1e-6);
         assert!((mann_whitney(&[1.0; 30], &[1.0; 30]) - 1.0).abs() < 1e-12);
         let rising: Vec<f64> = (0..30).map(f64::from).collect();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_sets_differ_by_chance_and_shifted_ones_do_not() {
+    fn only_shifted_samples_differ_significantly() {
         let mut rng = SmallRng::seed_from_u64(3);
         let mut noisy = |mean: f64| -> Vec<f64> {
             (0..30).map(|_| mean * (0.95 + rng.random::<f64>() / 10.0)).collect()

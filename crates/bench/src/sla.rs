@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_that_break_a_bound_are_counted_and_a_silent_closed_loop_breaks_all() {
+    fn violating_and_silent_closed_loop_seconds_are_counted() {
         let second = |nanos: Option<u64>| {
             let mut latency = Histogram::<u32>::new_with_max(60_000_000_000, 2).unwrap();
             nanos.into_iter().for_each(|nanos| latency.record(nanos).unwrap());

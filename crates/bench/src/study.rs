@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn every_study_has_steps_for_every_server_and_files_of_their_own() {
+    fn studies_have_uniquely_named_steps_for_every_server() {
         let servers = servers::find(None, "/nowhere/holdall".as_ref(), 2).unwrap();
         for study in [Study::Pavlik, Study::IntelGuide, Study::Baglru] {
             for size in [Size::quick(2), Size::whole(12)] {

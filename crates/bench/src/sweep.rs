@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_rise() {
+    fn points_must_be_increasing() {
         assert_eq!("1,2, 4".parse(), Ok(Points(vec![1.0, 2.0, 4.0])));
         for wrong in ["", "2,1", "1,1", "a", "-1", "1,,2"] {
             assert!(wrong.parse::<Points>().is_err(), "{wrong}");

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_read_as_the_manual_says() {
+    fn thread_statistics_are_parsed_from_proc() {
         let stat = "77 (a (b) c) S 1 1 1 0 -1 0 5 0 0 0 120 30 0 0 20 0 4 0 100";
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n";
         let thread = parse_thread(stat, status, "5000 7654321 9\n").unwrap();

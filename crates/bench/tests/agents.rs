@@ -85,7 +85,7 @@ fn eight_agents_add_up_exactly() {
 }
 
 #[test]
-fn an_agent_that_is_lost_is_told_beside_the_others() {
+fn a_lost_agent_is_reported_with_the_results_of_the_others() {
     let (address, _) = server();
     // An agent that accepts everything and disconnects in the run.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -110,7 +110,7 @@ fn an_agent_that_is_lost_is_told_beside_the_others() {
 }
 
 #[test]
-fn what_cannot_begin_is_an_error_with_a_name() {
+fn a_run_that_cannot_start_names_the_cause() {
     let (address, _) = server();
     let absent = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let see = |spec: &Spec, names: &[String]| {
@@ -170,7 +170,7 @@ fn answer_to(agent: &str, change: impl FnOnce(&mut serde_json::Value)) -> String
 }
 
 #[test]
-fn an_agent_reads_no_file_that_its_own_command_line_does_not_name() {
+fn an_agent_reads_only_files_its_command_line_allows() {
     let agent = &agents(1)[0];
     for (field, value) in [
         ("login", serde_json::json!("/etc/hostname")),
@@ -189,7 +189,7 @@ fn an_agent_reads_no_file_that_its_own_command_line_does_not_name() {
 }
 
 #[test]
-fn an_agent_refuses_numbers_that_no_command_line_takes() {
+fn an_agent_refuses_out_of_range_numbers() {
     let agents = agents(1);
     for (field, value) in [
         ("seconds", serde_json::json!(1e300)),
@@ -205,7 +205,7 @@ fn an_agent_refuses_numbers_that_no_command_line_takes() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_does_not_keep_a_coordinator_waiting() {
+fn a_silent_connection_does_not_block_an_agent() {
     let (names, (address, _)) = (agents(1), server());
     let _silent = TcpStream::connect(&names[0]).unwrap();
     let fine = spec(address, Pace::Closed, 0.1);
@@ -236,7 +236,7 @@ fn slow_store() -> SocketAddr {
 }
 
 #[test]
-fn an_interrupt_while_keys_are_stored_ends_coordinator_and_agent() {
+fn an_interrupt_during_preload_ends_coordinator_and_agent() {
     let (names, progress) = (agents(1), Progress::default());
     let long = Spec { preload: true, keys: 1 << 40, ..spec(slow_store(), Pace::Closed, 1.0) };
     thread::scope(|scope| {

@@ -46,14 +46,14 @@ fn server(reply: &'static [u8], times: usize) -> SocketAddr {
 }
 
 #[test]
-fn an_absent_server_is_named() {
+fn an_absent_server_is_reported() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = format!("{:#}", run(&spec(address), &Progress::default()).unwrap_err());
     assert!(error.contains(&address.to_string()) && error.contains("refused"), "{error}");
 }
 
 #[test]
-fn a_server_that_dies_leaves_what_was_seen() {
+fn a_dying_servers_replies_are_kept() {
     let outcome = run(&spec(server(b"END\r\n", 500)), &Progress::default()).unwrap();
     assert!(outcome.failure.unwrap().contains("closed"));
     assert!(
@@ -65,7 +65,7 @@ fn a_server_that_dies_leaves_what_was_seen() {
 }
 
 #[test]
-fn garbage_ends_the_run_and_is_shown() {
+fn garbage_ends_the_run_and_is_reported() {
     let cases: [(&[u8], &str); 6] = [
         (b"hello world\r\n", "hello world"),
         (b"STORED\r\n", "answered as a set"),

@@ -30,7 +30,7 @@ fn sequential(keys: u64, requests: u64) -> Workload {
 }
 
 #[test]
-fn what_fits_is_missed_once_and_a_loop_over_more_than_fits_is_missed_always() {
+fn fitting_keys_miss_once_and_an_oversized_loop_always_misses() {
     for contender in servers::find(None, "/nowhere/holdall".as_ref(), 1).unwrap() {
         let name = &contender.server.name;
         let running = contender.server.start(16, None).unwrap();
@@ -54,7 +54,7 @@ fn what_fits_is_missed_once_and_a_loop_over_more_than_fits_is_missed_always() {
 }
 
 #[test]
-fn a_traces_deletes_and_sets_are_done() {
+fn deletes_and_sets_of_a_trace_are_executed() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let operations = ["get", "get", "delete", "get", "set", "get"];
     for (second, operation) in operations.iter().enumerate() {
@@ -93,7 +93,7 @@ fn server(reply: &'static [u8], times: usize) -> SocketAddr {
 }
 
 #[test]
-fn servers_that_die_or_answer_garbage_are_told_beside_what_was_seen() {
+fn dying_or_faulty_servers_are_reported_with_partial_counts() {
     // Each group has one request, because the key is the same.
     let workload = sequential(1, 1_000);
     let see = |reply: &'static [u8], times| {
@@ -117,7 +117,7 @@ fn servers_that_die_or_answer_garbage_are_told_beside_what_was_seen() {
 }
 
 #[test]
-fn an_unreadable_trace_is_no_crash() {
+fn an_unreadable_trace_is_an_error() {
     let source = Source::File { path: "/nowhere/trace.csv".into(), format: Format::Csv };
     let error = Workload { source, limit: None, warm_up: 0 }.requests().err().unwrap();
     assert!(format!("{error:#}").contains("/nowhere/trace.csv"));

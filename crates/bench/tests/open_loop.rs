@@ -60,7 +60,7 @@ fn doubts(spec: &Spec, outcome: &Outcome) -> Vec<String> {
 }
 
 #[test]
-fn a_rate_that_the_server_cannot_follow_is_not_the_rate_that_is_reported() {
+fn the_reported_rate_is_the_servers_rate() {
     // Two connections with 20 ms each answer at most a hundred per second.
     let spec = spec(&[server(Duration::from_millis(20))], 300.0);
     let outcome = run(&spec, &Progress::default()).unwrap();
@@ -78,7 +78,7 @@ fn a_rate_that_the_server_cannot_follow_is_not_the_rate_that_is_reported() {
 }
 
 #[test]
-fn requests_that_wait_for_a_connection_are_not_late_by_the_generator() {
+fn waiting_for_a_connection_is_not_generator_lag() {
     // The only connection is busy half of the time, and requests queue for it.
     let spec = Spec {
         connections: 1,
@@ -96,7 +96,7 @@ fn requests_that_wait_for_a_connection_are_not_late_by_the_generator() {
 }
 
 #[test]
-fn what_is_due_at_a_server_that_stands_still_stays_due_there() {
+fn requests_due_at_a_stalled_server_stay_due_there() {
     let servers = [server(Duration::ZERO), silent(Duration::from_millis(700))];
     let spec = spec(&servers, 1000.0);
     let outcome = run(&spec, &Progress::default()).unwrap();
@@ -108,7 +108,7 @@ fn what_is_due_at_a_server_that_stands_still_stays_due_there() {
 }
 
 #[test]
-fn what_was_due_counts_when_the_server_breaks_off() {
+fn due_requests_count_if_the_server_disconnects() {
     let spec = spec(&[silent(Duration::from_millis(500))], 1000.0);
     let outcome = run(&spec, &Progress::default()).unwrap();
     assert!(outcome.failure.is_some());
@@ -126,7 +126,7 @@ fn what_was_due_counts_when_the_server_breaks_off() {
 }
 
 #[test]
-fn a_key_that_is_hot_is_asked_of_its_server_alone() {
+fn a_hot_key_is_requested_only_from_its_server() {
     let servers = [server(Duration::ZERO), silent(Duration::from_secs(60))];
     let hot = Spec { pattern: "hot:1".parse().unwrap(), ..spec(&servers, 500.0) };
     let outcome = run(&hot, &Progress::default()).unwrap();
@@ -140,7 +140,7 @@ fn due(outcome: &Outcome) -> u64 {
 }
 
 #[test]
-fn seconds_in_which_a_closed_loop_hears_nothing_are_in_its_record() {
+fn a_closed_loop_records_seconds_without_replies() {
     let spec = Spec {
         pace: Pace::Closed,
         seconds: 9.0,

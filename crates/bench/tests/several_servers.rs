@@ -58,7 +58,7 @@ fn asked(pattern: &str, change: impl FnOnce(&mut Spec)) -> ([BTreeMap<String, u6
 }
 
 #[test]
-fn a_hot_key_is_one_servers() {
+fn a_hot_key_loads_only_its_server() {
     for change in [(|_| {}) as fn(&mut Spec), |spec| spec.pipeline = 8, |spec| spec.reconnect = 3] {
         let ([one, other], answered) = asked("hot:1", change);
         assert_eq!((one.len(), one.values().sum(), other.len()), (1, 1000_u64, 0), "{one:?}");

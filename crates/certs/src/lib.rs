@@ -203,14 +203,14 @@ mod tests {
 
     /// `/dev/zero` never ends, and opening a pipe waits; neither is a regular file.
     #[test]
-    fn what_is_no_regular_file_is_refused() {
+    fn a_file_that_is_not_regular_is_refused() {
         let why = roots(Path::new("/dev/zero")).unwrap_err().to_string();
         assert_eq!(why, "/dev/zero: it is not a regular file");
     }
 
     /// The start of an RSA key in PKCS#8, which identifies its form.
     #[test]
-    fn a_key_is_what_its_bytes_say_whatever_its_label() {
+    fn the_format_of_a_key_is_detected_from_its_bytes() {
         let path = std::env::temp_dir().join(format!("holdall-certs-{}.pem", std::process::id()));
         for label in ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"] {
             let body = "MBICAQAwDQYJKoZIhvcNAQEBBQA=";
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn unusable_files_are_named() {
         let absent = || Some(PathBuf::from("/nonexistent/file"));
         let wrong = [
             ClientOptions { ca_cert: absent(), ..ClientOptions::default() },

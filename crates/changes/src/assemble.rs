@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_no_command_can_name_are_counted() {
+    fn keys_too_long_for_commands_are_counted() {
         let (plain, other) = ("k".repeat(249), "ü".repeat(92));
         let keys = [
             (format!("{plain}k"), 0),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_with_the_commit_and_once() {
+    fn keys_are_emitted_once_at_the_commit() {
         let mut assembler = assembler();
         assert_eq!(assembler.push(message("b a")), []);
         assert_eq!(assembler.push(message("a c")), []);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_undone_deletes_nothing() {
+    fn a_rollback_deletes_nothing() {
         let mut assembler = assembler();
         assembler.push(message("a"));
         assert_eq!(assembler.push(Event::Rollback), []);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_transaction_waits_and_holds_the_position() {
+    fn a_prepared_transaction_holds_back_the_position() {
         let mut assembler = assembler();
         assembler.push(commit(1));
         assembler.push(message("x"));
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_transaction_undone_deletes_nothing() {
+    fn a_rolled_back_prepared_transaction_deletes_nothing() {
         let mut assembler = assembler();
         assembler.push(message("x"));
         assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::of_lsn(2) });
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_of_something_never_seen_is_a_gap() {
+    fn a_commit_of_an_unknown_prepared_transaction_is_a_gap() {
         let outputs = assembler().push(finish("t", true, 4));
         assert!(matches!(&outputs[..], [Output::Gap(_), Output::Commit { .. }]), "{outputs:?}");
     }
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_of_a_large_transaction_are_in_its_file_and_in_order() {
+    async fn a_large_transaction_stores_its_keys_in_order_in_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let mut assembler = assembler();
         assembler.files = KeyFiles::new(Some(folder.path().to_owned()));
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_no_server_takes_are_counted() {
+    fn oversized_keys_are_counted() {
         let mut assembler = assembler();
         assembler.push(message(&"k".repeat(251)));
         assert_eq!(assembler.push(commit(1)), said(&[], 1, 1));

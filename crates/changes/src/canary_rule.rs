@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beat_has_a_key_on_each_place_and_a_message_of_its_own() {
+    fn a_beat_has_its_own_keys_and_message() {
         let prefixes = vec!["a:".to_owned(), "b:".to_owned()];
         let rule = CanaryRule { table: None, name: "n".to_owned(), prefixes, keys: 2 };
         let keys: Vec<Bytes> = rule.keys(7).collect();

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_the_bytes_that_the_session_wrote() {
+    fn keys_keep_the_bytes_of_the_session() {
         let latin = b"UPDATE t SET a='\xfc' /* \xfc */ /* mc:del k:schl\xfcssel k:plain */ -- \xe9";
         assert_eq!(keys_of_bytes(latin), [&b"k:schl\xfcssel"[..], b"k:plain"]);
         // In a statement with binary data, a key in UTF-8 is unchanged.
@@ -88,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_whatever_a_backslash_means() {
+    fn keys_are_found_under_either_meaning_of_backslash() {
         assert_eq!(keys(r"UPDATE t SET path='C:\temp\' /* mc:del k */"), ["k"]);
         assert_eq!(keys("UPDATE t SET path='*/*' WHERE id=1 /* mc:del k */"), ["k"]);
         assert_eq!(keys(r"UPDATE t SET a='\'/* mc:del k */'"), ["k"], "in one of two readings");
     }
 
     #[test]
-    fn strings_and_other_comments_are_no_keys() {
+    fn strings_and_other_comments_contain_no_keys() {
         for text in [
             "UPDATE t SET a='/* mc:del k */'",
             "UPDATE t SET a=\"/* mc:del k */\"",

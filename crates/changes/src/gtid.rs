@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_with_a_tag_are_counted_for_themselves() {
+    fn tagged_transactions_are_counted_separately() {
         let mut set = GtidSet::default();
         for (origin, number) in
             [(tagged("batch"), 1), (Origin::untagged(SERVER), 1), (tagged("batch"), 2)]
@@ -224,7 +224,7 @@ mod tests {
 
     /// The server accepts each of these for `gtid_purged`, and prints the last one.
     #[test]
-    fn one_set_of_tagged_transactions_is_written_in_several_ways() {
+    fn equivalent_texts_of_a_tagged_set_are_parsed() {
         const UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
         let upper = UUID.to_ascii_uppercase();
         let whole = format!("{UUID}:4-9:domain_1:1-3:15-21:domain_2:8-52");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_is_refused() {
+    fn invalid_gtid_sets_are_refused() {
         for rest in [
             "",
             ":5-4",

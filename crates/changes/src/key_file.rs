@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_come_back_in_order_however_many_there_are() {
+    async fn any_number_of_keys_is_read_back_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let files = KeyFiles::new(Some(folder.path().join("spool")));
         let mut file = files.create().await.unwrap();

@@ -362,13 +362,13 @@ mod tests {
     }
 
     #[test]
-    fn what_an_update_left_out_is_as_before() {
+    fn columns_omitted_by_an_update_are_unchanged() {
         let change = user_change(Some(&["7", "a@x"]), Some(&["-", "b@x"]));
         assert_eq!(keys(&change).unwrap(), ["user:7", "user:7", "mail:a@x", "mail:b@x"]);
     }
 
     #[test]
-    fn an_image_without_the_column_is_an_error() {
+    fn a_row_image_without_a_key_column_is_an_error() {
         assert!(keys(&user_change(Some(&["7", "-"]), None)).unwrap_err().0.contains("'mail'"));
         let change = Change::Row {
             table: table("s.users", &["id"]),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outbox_counts_inserts_alone() {
+    fn the_outbox_counts_only_inserts() {
         let outbox = || table("s.outbox", &["n", "k"]);
         let insert =
             Change::Row { table: outbox(), before: None, after: Some(row(&["1", "user:9"])) };
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_canarys_own_row_brings_its_beat() {
+    fn the_canary_row_yields_its_beat() {
         let change = |before: Option<&[&str]>, after: Option<&[&str]>| {
             let table = table("s.canary", &["name", "beat"]);
             keys(&Change::Row { table, before: before.map(row), after: after.map(row) })
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_names_its_keys_or_is_an_error() {
+    fn row_changes_without_keys_and_unknown_effects_are_errors() {
         assert_eq!(keys(&statement(&["k"], Effect::Rows)).unwrap(), ["k"]);
         assert_eq!(keys(&statement(&[], Effect::None)).unwrap(), [""; 0]);
         assert!(keys(&statement(&[], Effect::Rows)).is_err(), "rows are looked at");
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_lost_at_once_is_an_error_if_it_has_templates() {
+    fn a_dropped_or_truncated_table_with_templates_is_an_error() {
         let tables = |name: &str| statement(&["k"], Effect::Tables(vec![name.to_owned()]));
         assert!(keys(&tables("S.Users")).is_err(), "whatever its comments name");
         assert_eq!(keys(&tables("s.outbox")).unwrap(), ["k"]);

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_value_say_the_same() {
+    fn positions_round_trip_through_text() {
         for text in [
             "mariadb-gtid:0-1-4711,3-7-18446744073709551615",
             "mariadb-gtid:",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_position_is_refused() {
+    fn invalid_positions_are_refused() {
         for text in [
             "",
             "0-1-5",

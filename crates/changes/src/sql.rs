@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_are_split_as_the_server_reads_them() {
+    fn statements_are_tokenized_as_by_the_server() {
         let name = |text: &'static str| Token::Name(Cow::Borrowed(text));
         let all: Vec<_> =
             Tokens::new("a.`b``c` /* x */ 'it\\'s' \"d\" -- e\n=ü # f", true).collect();
@@ -156,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn a_backslash_escapes_as_the_session_says() {
+    fn backslash_escapes_follow_the_session_mode() {
         let count = |escapes| Tokens::new(r"'C:\' /* k */", escapes).count();
         assert_eq!((count(true), count(false)), (1, 2));
     }
 
     #[test]
-    fn no_bytes_are_too_strange() {
+    fn malformed_statements_are_tokenized_without_a_panic() {
         for text in ["'", "\"", "`", "/*", "/*!", "/*M!9", "*/", "--", "-", "'\\", "'ü\\ü", "/* ü"]
         {
             for escapes in [true, false] {

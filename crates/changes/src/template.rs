@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn null_has_no_key_and_absent_is_told() {
+    fn null_yields_no_key_and_an_absent_column_is_reported() {
         assert_eq!(expand("{id}:{lang}", &[Cell::Text("7".into()), Cell::Null]), Expanded::Null);
         assert_eq!(expand("{id}:{lang}", &[Cell::Absent, Cell::Null]), Expanded::Absent(0));
     }

@@ -10,7 +10,7 @@ use changes::change::{Change, Event};
 use changes::pgoutput::Decoder;
 
 #[test]
-fn seeds_of_pgoutput_messages_hold() {
+fn fuzzing_seeds_of_pgoutput_messages_pass() {
     let keys = common::replay("../../fuzz/seeds/pgoutput_messages", common::keys_of_pgoutput);
     assert_eq!(keys["outbox-and-messages"], ["k1", "k2", "k3"]);
     assert_eq!(keys["insert"], ["t:1", "n:a:1"]);
@@ -40,7 +40,7 @@ fn tables(decoder: &mut Decoder, messages: &[Vec<u8>]) -> Vec<String> {
 }
 
 #[test]
-fn rows_belong_to_every_wanted_table_of_their_relation_under_any_name() {
+fn rows_count_for_every_wanted_table_of_their_relation() {
     let mut decoder = Decoder::new(&common::rules(), 0);
     assert_eq!(tables(&mut decoder, &[relation("p"), insert()]), [""; 0]);
     assert!(decoder.unknown(&relation("p")).is_some());
@@ -56,7 +56,7 @@ fn rows_belong_to_every_wanted_table_of_their_relation_under_any_name() {
 }
 
 #[test]
-fn rows_of_a_relation_that_is_gone_are_one_gap() {
+fn rows_of_a_dropped_relation_are_one_gap() {
     let mut decoder = Decoder::new(&common::rules(), 0);
     decoder.set_gone(7);
     assert_eq!(tables(&mut decoder, &[relation("p")]), [""; 0]);

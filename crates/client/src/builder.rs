@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_has_the_name_of_all_servers_or_of_each() {
+    fn certificates_are_checked_for_the_common_or_own_server_name() {
         let servers = || Builder::default().servers(["127.0.0.1:1", "[::1]:2"]);
         assert_eq!(names(servers()), ["127.0.0.1", "::1"]);
         assert_eq!(names(servers().server_name("cache.example")), ["cache.example"; 2]);

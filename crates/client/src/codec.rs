@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_by_anyone() {
+    fn packed_values_are_unpacked_under_any_setting() {
         let long: Vec<u8> = (0..50_000u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
         let reader = codec(Compression::Off, 1 << 20);
         for compression in [Compression::Lz4, Compression::Zstd] {

@@ -269,7 +269,7 @@ mod tests {
 
     /// With each command that may request it.
     #[test]
-    fn a_lease_that_comes_for_nobody_is_given_back() {
+    fn an_unclaimed_lease_is_returned() {
         let mut tickets = Tickets::default();
         let lease = Reply { number: 7, ..Reply::of(Outcome::Lease) };
         let meta = Reply { words: b" f0 c0 G8", ..Reply::of(Outcome::Meta(MetaCode::Va)) };
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_that_was_answered_names_nobody() {
+    fn an_answered_ticket_ignores_later_replies() {
         let mut tickets = Tickets::default();
         let (first, second) = (Slot::new(1), Slot::new(1));
         let old = tickets.add(Arc::clone(&first), 0);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_background_driver_rests_after_a_caller_drove_and_resumes() {
+    fn the_background_driver_pauses_while_callers_drive_and_resumes() {
         let (mut handoff, now) = (DriverHandoff::default(), Instant::now());
         assert!(!handoff.leave('d', None, true), "an awake background driver is not notified");
         assert!(matches!(handoff.next(now, false, false), Next::Watch(None)));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_leaves_wakes_the_background_driver_for_work_and_early_timers() {
+    fn a_leaving_caller_wakes_the_background_driver_if_needed() {
         let (mut handoff, now) = (DriverHandoff::default(), Instant::now());
         let led = |due, has_work| {
             let mut handoff = DriverHandoff::default();

@@ -236,12 +236,12 @@ fn a_lone_caller_is_answered() {
 }
 
 #[test]
-fn two_callers_are_answered_whoever_leads() {
+fn two_callers_are_answered_with_either_as_leader() {
     model(2, 1, 3);
 }
 
 /// A caller driver that waits for a server that waits for another's request.
 #[test]
-fn a_leader_hears_of_what_others_ask() {
+fn a_leader_sees_requests_of_other_callers() {
     model(2, 2, 2);
 }

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_before_the_end_is_exponential_in_the_mean_load() {
+    fn early_refresh_times_are_exponential_in_the_mean_load_time() {
         let times = LoadTimes::default();
         assert_eq!(times.draw_secs(1.0, 0.5), 1, "nothing is known yet");
         (0..100).for_each(|_| times.note(Duration::from_secs(8)));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_tell_a_hit_from_a_lease() {
+    fn response_flags_distinguish_a_hit_from_a_lease() {
         let facts = Facts::of(b"f7 c12 W");
         assert_eq!((facts.flags, facts.cas, facts.token), (7, 12, None));
         assert!(facts.is_won && !facts.is_stale);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn followers_get_the_outcome_and_the_next_begins_anew() {
+    fn followers_get_the_outcome_and_the_next_caller_leads() {
         let flights = Flights::default();
         let Joined::Leader(leader) = flights.join(b"k") else { panic!("nobody flies") };
         assert!(matches!(flights.join(b"other"), Joined::Leader(_)));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flight_that_lasts_too_long_is_followed_by_one_other() {
+    fn a_stuck_flight_is_replaced_by_one_other() {
         let flights = Flights::default();
         let stuck = flights.lead(b"k");
         let flight = follower(&flights, b"k");
@@ -350,13 +350,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_waits_for_is_not_made() {
+    fn an_outcome_without_followers_is_not_computed() {
         let flights = Flights::default();
         flights.lead(b"k").finish(|| panic!("nobody waits"), true);
     }
 
     #[test]
-    fn after_a_write_nobody_joins_what_was_begun_before() {
+    fn after_a_write_no_caller_joins_an_older_flight() {
         let flights = Flights::default();
         let old = flights.lead(b"k");
         let flight = follower(&flights, b"k");

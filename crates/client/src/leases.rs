@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_key_says_nothing_of_another() {
+    fn a_refused_key_does_not_affect_others() {
         let refused = Refused::default();
         assert!(!refused.has(b"shared:1"));
         refused.note(b"shared:1");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_is_written_as_it_is_read() {
+    fn positions_round_trip_through_text() {
         let mysql = format!("mysql-gtid:{UUID}:1-5:7,{UUID}:tag:3");
         for text in ["lsn:0/16B3748", "lsn:1F/0", "mariadb-gtid:0-1-4711,7-2-3", &mysql] {
             assert_eq!(position(text).to_string(), text);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_a_position() {
+    fn other_texts_are_not_positions() {
         for text in [
             "",
             "1",
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_positions_the_later_is_waited_for() {
+    fn two_positions_combine_to_the_later_one() {
         let both = |one: &str, other: &str| {
             let there = position(one).behind_both(position(other));
             let back = position(other).behind_both(position(one));

@@ -321,7 +321,7 @@ fn assert_executed_once() {
 }
 
 #[test]
-fn whoever_gives_up_nobody_gets_what_is_anothers() {
+fn abandoned_calls_never_mix_up_replies() {
     let (mut sums, mut runs) = ([0; 4], 0);
     seeds(300, "whoever_gives_up", |seed| {
         run(seed).into_iter().zip(&mut sums).for_each(|(one, sum)| *sum += one);

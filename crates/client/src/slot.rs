@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_come_in_the_order_of_the_requests() {
+    fn replies_are_returned_in_request_order() {
         let mut pending = Pending(Slot::new(2));
         assert!(pending.0.answer(1, OwnedReply::of(Outcome::Stored)).is_none());
         assert_eq!(poll(&mut pending), Poll::Pending);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_the_token_of_either_command() {
+    fn the_lease_token_of_either_command_is_found() {
         let lease = |number| Reply { number, ..Reply::of(Outcome::Lease) };
         assert_eq!((token_of(&lease(7)), token_of(&lease(HOT_MISS))), (Some(7), None));
         let meta = |words| Reply { words, ..Reply::of(Outcome::Meta(MetaCode::Va)) };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_deadline_is_dropped() {
+    fn replies_after_the_deadline_are_dropped() {
         let mut pending = Pending(Slot::new(2));
         assert!(pending.0.answer(0, OwnedReply::of(Outcome::Stored)).is_none());
         pending.0.fail(Failure::DeadlineExceeded);

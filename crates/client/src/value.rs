@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_come_back_as_what_they_were() {
+    fn values_round_trip_with_their_type() {
         let (bytes, flags) = "ä".encode();
         assert_eq!(String::decode(bytes.to_vec(), flags), Ok("ä".to_owned()));
         let (bytes, flags) = (-17i64).encode();

@@ -33,7 +33,7 @@ async fn ask_and_go(call: impl Future) {
 }
 
 #[test]
-fn whoever_drives_everybody_is_answered() {
+fn every_caller_is_answered_under_any_driver() {
     const CALLERS: u64 = 6;
     let ops: u64 = std::env::var("OPS").map_or(12_000, |ops| ops.parse().unwrap());
     let seed = std::env::var("SEED").map_or(1, |seed| seed.parse().unwrap());
@@ -84,7 +84,7 @@ fn call(client: &BlockingClient, key: &str, rng: &mut Rng) {
 
 /// The caller has gone, and no other call follows: the answer is read anyway.
 #[test]
-fn what_a_caller_leaves_behind_is_the_background_drivers() {
+fn the_background_driver_finishes_abandoned_calls() {
     let server = Echo::new(|_| Duration::ZERO);
     let client = client(&server);
     assert_own("first", client.get("first"));
@@ -100,7 +100,7 @@ fn what_a_caller_leaves_behind_is_the_background_drivers() {
 /// A thread drives the connections of one client; the timers of the other that it waits for are
 /// kept, too.
 #[test]
-fn of_two_clients_that_a_thread_waits_for_the_silent_one_fails_in_time() {
+fn a_silent_client_times_out_while_another_is_driven() {
     let silent = Echo::new(|line| if line < 2 { Duration::ZERO } else { FOR_EVER });
     let prompt = Echo::new(|_| Duration::ZERO);
     let (ends, ended) = mpsc::channel();
@@ -124,7 +124,7 @@ fn of_two_clients_that_a_thread_waits_for_the_silent_one_fails_in_time() {
 
 /// A call that waits within others that are sent together is sent before it waits.
 #[test]
-fn a_call_that_waits_within_those_asked_together_is_answered() {
+fn a_blocking_call_within_joined_calls_is_answered() {
     let server = Echo::new(|_| Duration::ZERO);
     let (ends, ended) = mpsc::channel();
     thread::spawn(move || {
@@ -139,7 +139,7 @@ fn a_call_that_waits_within_those_asked_together_is_answered() {
 /// Of calls made together, as many are sent as may be outstanding; those without a waiter report
 /// the refusal themselves.
 #[test]
-fn of_calls_that_are_made_together_only_those_beyond_the_limit_are_refused() {
+fn only_joined_calls_beyond_the_limit_are_refused() {
     const LIMIT: usize = 10;
     let silent = Echo::new(|_| FOR_EVER);
     let of = |builder: client::Builder| builder.pending_max(LIMIT).build().unwrap();

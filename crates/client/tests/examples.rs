@@ -12,7 +12,7 @@ use testkit::process::free_port;
 use testkit::{Kind, Launch, Server};
 
 #[test]
-fn a_page_is_made_of_everything_that_the_library_has() {
+fn the_example_page_uses_every_feature() {
     let port = free_port();
     let word = port.to_string();
     // By TCP and UDP on one port: the later option counts.

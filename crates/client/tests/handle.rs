@@ -45,13 +45,13 @@ struct Outcomes {
 /// occasionally, until the client closes the connection. Every answer must be that of the requested
 /// key.
 #[test]
-fn answers_are_nobody_elses_whoever_gives_up() {
+fn abandoned_calls_never_mix_up_replies() {
     call_and_give_up(|builder| builder);
 }
 
 /// The same in packets.
 #[test]
-fn answers_are_nobody_elses_in_packets() {
+fn abandoned_binary_calls_never_mix_up_replies() {
     call_and_give_up(Builder::binary);
 }
 
@@ -132,7 +132,7 @@ async fn call(client: &Client, caller: u64, turn: u64, outcomes: &Outcomes) {
 
 /// Three rounds of fifty gets, each of which needs the previous one, are three writes.
 #[test]
-fn a_page_takes_as_many_rounds_as_its_graph_is_deep() {
+fn dependent_gets_take_one_round_per_level() {
     let server = prompt();
     let client = client(&[&server]);
     block_on(client.get("connect")).unwrap();
@@ -159,7 +159,7 @@ fn a_page_takes_as_many_rounds_as_its_graph_is_deep() {
 }
 
 #[test]
-fn what_was_not_waited_for_is_asked_before_the_client_closes() {
+fn closing_sends_pending_requests() {
     let server = prompt();
     let client = client(&[&server]);
     for number in 0..1000 {
@@ -188,7 +188,7 @@ fn a_client_that_is_dropped_leaves_no_connection() {
 
 /// Only a late call fails: the connection and later calls continue.
 #[test]
-fn a_deadline_is_the_callers_own() {
+fn a_deadline_affects_only_its_caller() {
     let is_over = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&is_over);
     let server = Echo::new(move |line| {
@@ -211,7 +211,7 @@ fn a_deadline_is_the_callers_own() {
 }
 
 #[test]
-fn keys_cannot_be_read_as_commands() {
+fn keys_cannot_inject_commands() {
     let server = prompt();
     let client = BlockingClient::from(client(&[&server]));
     for byte in 0..=255u8 {
@@ -236,7 +236,7 @@ fn keys_cannot_be_read_as_commands() {
 
 /// A silent server, and more callers than may wait.
 #[test]
-fn what_waits_is_bounded() {
+fn pending_requests_are_bounded() {
     let server = Echo::new(|_| FOR_EVER);
     let builder = Client::builder().servers([server.address.to_string()]);
     let client = builder.pending_max(10).timeout(Duration::from_secs(60)).build().unwrap();
@@ -249,7 +249,7 @@ fn what_waits_is_bounded() {
 
 /// Of several threads and connections, a client's calls use one, its look-aside reads too.
 #[test]
-fn a_look_aside_read_is_behind_the_delete_before_it() {
+fn a_look_aside_read_follows_the_preceding_delete() {
     let server = Server::memcached(&[]);
     let client = Client::builder().servers([server.addr().to_string()]).threads(2).build().unwrap();
     let reads = client.look_aside().takes_stale(false);
@@ -298,7 +298,7 @@ fn keys_of_plain_servers_have_no_routing_prefixes() {
 
 /// With the maximum wait of a caller for another's load.
 #[test]
-fn a_wait_may_be_longer_than_any_time_that_there_is() {
+fn the_maximum_duration_is_a_valid_wait() {
     let server = Server::memcached(&[]);
     let client = Client::builder().servers([server.addr().to_string()]).build().unwrap();
     let patient = Duration::from_millis(2);
@@ -315,7 +315,7 @@ fn a_wait_may_be_longer_than_any_time_that_there_is() {
 }
 
 #[test]
-fn a_configuration_that_is_wrong_is_told_with_its_place() {
+fn a_configuration_error_has_its_position() {
     let broken = Client::builder().config_text("{\n \"route\": \"PoolRoute|A\"\n}").build();
     let error = broken.unwrap_err().to_string();
     assert!(error.starts_with("<text>:2:"), "{error}");

@@ -28,7 +28,7 @@ fn set(servers: &[SocketAddr]) -> BTreeSet<String> {
 }
 
 #[test]
-fn members_come_and_go_while_calls_go_on() {
+fn members_can_change_during_calls() {
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
     let endpoint = FakeElastiCache::new(cluster(&[one]));
@@ -67,7 +67,7 @@ fn members_come_and_go_while_calls_go_on() {
 
 /// The same servers in other places: each key is read from the other's place.
 #[test]
-fn names_that_have_each_others_addresses_are_taken() {
+fn swapped_addresses_are_accepted() {
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
     let endpoint = FakeElastiCache::new(named_cluster(&[("a", one), ("b", two)]));
@@ -84,7 +84,7 @@ fn names_that_have_each_others_addresses_are_taken() {
 
 /// The answers of sources also stay known for routes that replace others.
 #[test]
-fn routes_that_replace_others_know_what_sources_have_named() {
+fn replaced_routes_keep_the_answers_of_sources() {
     let server = Server::memcached(&[]);
     let endpoint = FakeElastiCache::new(cluster(&[server.addr()]));
     let source = format!("elasticache:{}", endpoint.address());
@@ -101,7 +101,7 @@ fn routes_that_replace_others_know_what_sources_have_named() {
 }
 
 #[test]
-fn sources_are_not_asked_without_a_pause() {
+fn a_discovery_period_of_zero_is_refused() {
     let builder = Client::builder().servers(["127.0.0.1:1"]);
     let error = builder.discovery_period(Duration::ZERO).build().unwrap_err().to_string();
     assert!(error.contains("discovery_period is 0ns"), "{error}");
@@ -122,7 +122,7 @@ fn quiet(command: &mut Command) -> &mut Command {
 }
 
 #[test]
-fn members_are_the_keys_of_a_real_etcd() {
+fn members_follow_the_keys_of_a_real_etcd() {
     let folder: PathBuf = std::env::temp_dir().join(format!("client-etcd-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let [port, peer] = [free_port(), free_port()];
@@ -156,7 +156,7 @@ fn members_are_the_keys_of_a_real_etcd() {
 
 /// A real resolver, dnsmasq, whose SRV records change.
 #[test]
-fn members_are_what_a_resolver_lists() {
+fn members_follow_srv_records_of_a_real_resolver() {
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
     let port = free_port();

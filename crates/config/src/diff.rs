@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_on_reload_is_compared() {
+    fn every_reloadable_setting_is_compared() {
         let is_shown = |key: &str| SHOWN_BY.iter().any(|(_, shown)| *shown == key);
         // It is another name of transient_ttl.
         let left_out = ["temporary_ttl"];

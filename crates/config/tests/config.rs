@@ -40,7 +40,7 @@ error: there is no setting 'memry_limit'
 }
 
 #[test]
-fn colours_are_for_terminals() {
+fn only_terminals_get_colours() {
     let checked = check("server.toml", "port = true\n".to_owned());
     assert!(checked.to_text(true).contains('\u{1b}'));
     assert!(!checked.to_text(false).contains('\u{1b}'));
@@ -94,7 +94,7 @@ fn every_setting_is_shown_with_its_origin() {
 }
 
 #[test]
-fn a_difference_says_what_it_needs() {
+fn differences_show_what_can_change_live() {
     let (options, given) = settle(&["-m", "128", "-o", "idle_timeout=5"]);
     let present = [("maxbytes", "67108864"), ("idle_timeout", "0"), ("num_threads", "64")];
     let present: BTreeMap<_, _> =

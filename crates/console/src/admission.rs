@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn nothing_is_served_without_a_login_where_there_are_users() {
+    async fn a_login_is_required_if_there_are_users() {
         let admission = admission(true);
         let without = headers(&[("host", "127.0.0.1")]);
         let refusal = admission.pass(&Method::GET, "/", &without).await.unwrap_err();

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_about_what_there_is_not_are_refused() {
+    fn requests_for_unknown_objects_are_refused() {
         let answers = answers();
         for (path, pairs) in [
             ("/api/nothing", &[][..]),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_is_away_is_in_every_answer() {
+    fn an_unavailable_member_appears_in_every_reply() {
         let answers = answers();
         let member = ask(&answers, "/api/member", &[("address", "127.0.0.1:1")]).unwrap();
         assert_eq!(member["stats"], json!({}));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_of_an_invalidator_are_told_apart() {
+    fn clusters_of_an_invalidator_are_separated() {
         let stats = [("cluster:a:b:lag_ms", "7"), ("cluster:c:lag_ms", "9"), ("lag_ms", "1")];
         let stats = stats.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let (role, at, round_trip) = (Role::Invalidator, Instant::now(), Duration::ZERO);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalidator_says_when_the_log_was_checked() {
+    fn an_invalidator_shows_the_age_of_its_last_check() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let said = "STAT delivered_position 1\r\nSTAT cluster:a:lag_ms 7\r\n\
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn curve_and_prefixes_are_read_from_a_reading() {
+    fn curve_and_prefixes_are_taken_from_the_statistics() {
         let stats = [
             ("mrc:2x:hit_ratio", "0.7"),
             ("mrc:2x:bytes", "200"),

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn other_hosts_need_a_login() {
+    fn access_from_other_hosts_requires_users() {
         for address in ["0.0.0.0:0", "[::]:0", "10.0.0.1:0"] {
             let why = refusal(&["--listen", address]);
             assert!(why.contains("give --users as well"), "{why}");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_file_is_named() {
         let why = refusal(&["--users", "/nowhere/users", "--listen", "127.0.0.1:0"]);
         assert!(why.contains("/nowhere/users"), "{why}");
     }

@@ -146,7 +146,7 @@ mod tests {
 }"#;
 
     #[test]
-    fn a_server_is_taken_from_the_lists_and_from_nowhere_else() {
+    fn a_server_is_removed_only_from_server_lists() {
         let first = without(TEXT, "10.0.0.1:11211");
         assert_eq!(first, TEXT.replace("\"10.0.0.1:11211\", /* the \"old\" one */\n      ", ""));
         let second = without(TEXT, "10.0.0.2:11211");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_stands_behind_the_others_in_their_layout() {
+    fn an_added_server_follows_the_layout_of_its_list() {
         let more = with(TEXT, "A", "10.0.0.4:1").unwrap();
         let last = "\"10.0.0.3:11211\"";
         assert_eq!(more, TEXT.replace(last, &format!("{last},\n      \"10.0.0.4:1\"")));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_no_json_end() {
+    fn malformed_json_does_not_hang_the_editor() {
         for text in ["", "\"", "\"\\", "/*", "//", "]}[{", "{\"servers\":[\"", "\"servers\":[\"ä"]
         {
             assert_eq!(without(text, "x"), text);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_server_of_a_list_can_go() {
+    fn every_server_of_a_list_can_be_removed() {
         let text = r#"{"servers":["a:1","a:1","b:1","a:1"]}"#;
         assert_eq!(without(text, "a:1"), r#"{"servers":["b:1"]}"#);
         assert_eq!(without(r#"{"servers":["a:1","a:1"]}"#, "a:1"), r#"{"servers":[]}"#);

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_has_gaps_where_a_number_was_not_known() {
+    fn unknown_numbers_are_gaps_in_a_series() {
         let mut history = History::default();
         assert!(history.of_member(0).is_none());
         history.add(frame(1, Role::Server, Some(5.0)));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_frames_go() {
+    fn the_oldest_frames_are_dropped() {
         let mut history = History::default();
         for at in 0..FRAMES_MAX as u64 + 10 {
             history.add(frame(at, Role::Server, None));

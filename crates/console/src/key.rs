@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_key_has_a_reason() {
+    fn invalid_keys_are_refused_with_a_reason() {
         assert_eq!(fault("user:42"), None);
         for wrong in ["", "a b", "a\r\nflush_all", &"k".repeat(251), "a\x7f"] {
             assert!(fault(wrong).is_some(), "{wrong:?}");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_server_is_asked_and_one_that_is_away_delays_no_answer() {
+    fn an_unavailable_server_delays_no_reply_of_others() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = thread::spawn(move || {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_names_the_server_and_the_key_without_its_prefix() {
+    fn a_route_shows_the_server_and_the_key_without_prefix() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mcrouter.json");
         let text = r#"{"pools":{"A":{"servers":["127.0.0.1:7"]}},

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn users_of_the_file_are_let_in_and_others_are_not() {
+    async fn only_users_of_the_file_can_log_in() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("users");
         let line = access::users_line("ann", b"a:b c").unwrap();

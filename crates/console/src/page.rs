@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_whole_and_asks_no_other_host() {
+    fn the_page_is_complete_and_loads_nothing_from_other_hosts() {
         let page = Page::new();
         let text = page.text("{}");
         let text = std::str::from_utf8(&text).unwrap();
@@ -94,7 +94,7 @@ mod tests {
 
     /// Keys come from others.
     #[test]
-    fn no_script_of_ours_makes_markup_of_a_text() {
+    fn scripts_never_insert_text_as_markup() {
         for script in SCRIPTS {
             for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
             {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn no_state_ends_its_element() {
+    fn the_state_cannot_close_its_element() {
         let text = Page::new().text(r#"{"key": "</script><img>"}"#);
         let text = std::str::from_utf8(&text).unwrap();
         let (_, state) = text.split_once(r#"id="state">"#).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn no_script_ends_its_element() {
+    fn scripts_cannot_close_their_element() {
         for script in [&SCRIPTS[..], &[LIBRARY]].concat() {
             assert!(!script.contains("</script"));
         }

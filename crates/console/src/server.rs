@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_allows_its_own_scripts_alone_and_has_the_last_tick() {
+    fn the_page_allows_only_its_scripts_and_has_the_last_tick() {
         let (_runtime, address) = console();
         let page = get(address, "/");
         assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{}", &page[..200]);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_of_another_name_is_refused() {
+    fn unknown_paths_hosts_and_bad_requests_are_refused() {
         let (_runtime, address) = console();
         assert!(get(address, "/x").starts_with("HTTP/1.1 404 "));
         assert!(get(address, "/api/key?key=a%20b").starts_with("HTTP/1.1 400 "));
@@ -392,7 +392,7 @@ mod tests {
 
     /// A request continues after its client disconnects, so it counts until it ends.
     #[test]
-    fn questions_are_bounded_though_nobody_waits_for_their_answers() {
+    fn abandoned_requests_count_against_the_limit() {
         // It accepts through its backlog and never answers.
         let member = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         member.set_nonblocking(true).unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_takes_nothing_loses_its_connection() {
+    fn a_client_that_reads_nothing_is_disconnected() {
         let (_runtime, address) = console();
         let mut client = TcpStream::connect(address).unwrap();
         let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");

@@ -286,7 +286,7 @@ mod tests {
 
     /// A proxy that runs as another user reads the file by its group.
     #[test]
-    fn a_changed_file_keeps_its_readers_and_so_does_the_one_before() {
+    fn changed_files_and_their_backups_keep_owner_and_mode() {
         let (_folder, source) = source(TEXT);
         let of = |path: &Path| {
             let data = fs::metadata(path).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_would_do_something_else_is_refused() {
+    fn a_change_without_the_expected_effect_is_refused() {
         let (_folder, source) = source(TEXT);
         let of = |action: &str, server: &str, pool: &str| {
             Change::of(&wish(action, server, pool), &source).unwrap_err()
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_do_not_stand_in_the_file_are_not_changed() {
+    fn servers_from_macros_and_sources_are_not_changed() {
         let text = r#"{"pools":{"A":{"inherit":"file:%","servers":["10.0.0.1:7","10.0.0.2:7"]},
             "@p":"@"},"route":"PoolRoute|A"}"#;
         let (_folder, broken) = source(text);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_changed_meanwhile_stays() {
+    fn a_concurrently_changed_file_is_not_overwritten() {
         let (_folder, source) = source(TEXT);
         let change = Change::of(&wish("drain", "10.0.0.1:7", ""), &source).unwrap();
         fs::write(&source.file, "{}").unwrap();

@@ -149,7 +149,7 @@ mod tests {
     use tokio::runtime::Builder;
 
     #[test]
-    fn what_was_sent_while_it_was_cut_arrives_when_it_is_joined() {
+    fn data_sent_during_a_cut_arrives_after_it() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let far = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trip_is_half_of_the_way_there_and_back_and_a_lost_packet_comes_later() {
+    fn a_trip_is_half_the_round_trip_and_a_loss_adds_a_delay() {
         let ms = Duration::from_millis;
         let near = Distance { round_trip: ms(80), loss: 0.0 };
         assert_eq!(near.trip(), ms(40));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_distance_every_byte_arrives_in_order_and_none_early() {
+    fn distant_bytes_arrive_in_order_and_not_early() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let far = TcpListener::bind("127.0.0.1:0").await.unwrap();

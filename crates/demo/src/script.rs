@@ -72,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_come_in_the_order_of_their_times() {
+    fn steps_are_sorted_by_time() {
         let script = parse("20s add-cluster; 1.5s kill-server;").unwrap();
         let steps = [(1500, Action::KillServer), (20_000, Action::AddCluster)];
         assert_eq!(script.0, steps.map(|(ms, action)| (Duration::from_millis(ms), action)));
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_in_a_script_are_named() {
         for (text, said) in [
             ("kill-server", "write a time"),
             ("soon kill-server", "'soon' is no time"),

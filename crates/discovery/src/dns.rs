@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_may_have_ipv6_alone_or_be_an_alias() {
+    fn a_host_may_be_ipv6_only_or_an_alias() {
         let resolver = resolver();
         let found = |case: &str| {
             let found =

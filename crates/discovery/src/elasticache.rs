@@ -102,7 +102,7 @@ mod tests {
 
     /// Each single read of it succeeds.
     #[test]
-    fn an_answer_that_drips_is_too_late() {
+    fn a_slowly_dripping_answer_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = listener.local_addr().unwrap().to_string();
         thread::spawn(move || {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_read_as_amazon_writes_them() {
+    fn members_are_parsed_in_amazons_format() {
         let text = "12\na.example.com|10.0.0.1|11211 b.example.com||11212 c|2001:db8::1|11213\n";
         let Answer { version, members: found } = parse(text).unwrap();
         let places: Vec<String> = found.iter().map(Member::server).collect();

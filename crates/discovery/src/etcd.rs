@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_ends_where_another_begins() {
+    fn the_end_of_a_prefix_range_is_the_next_prefix() {
         assert_eq!(end_of(b"ab"), b"ac");
         assert_eq!(end_of(b"a\xff"), b"b");
         assert_eq!(end_of(b"\xff\xff"), [0]);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn values_or_keys_are_servers() {
+    fn servers_are_read_from_values_or_keys() {
         let members = |text: &str| members(text, "m/");
         let good = text(&[pair("m/1", "10.0.0.1:11211\n"), pair("m/h.example:7", "")]);
         let servers: Vec<String> = members(&good).unwrap().iter().map(Member::server).collect();

@@ -325,13 +325,13 @@ mod tests {
 
     /// The sources known to `holdall check` and `holdall explain`, which do not query them.
     #[test]
-    fn the_sources_are_those_that_are_known_offline() {
+    fn offline_commands_know_every_source() {
         let known = routeconf::cli::DISCOVERED.map(|(scheme, _)| scheme);
         assert_eq!(SOURCES.map(|(scheme, _)| scheme), known);
     }
 
     #[test]
-    fn what_was_found_outlives_the_program() {
+    fn found_servers_persist_across_restarts() {
         let folder = std::env::temp_dir().join(format!("discovery-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let discovery = Discovery::new(Some(folder.clone()));
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn each_source_has_a_file_of_its_own() {
+    fn every_source_has_a_separate_file() {
         let sources = [
             "dns:x.example.com:11211",
             "dns:x.example.com:11311",
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_version_is_taken_only_where_nothing_newer_comes_for_long() {
+    fn an_older_version_is_accepted_only_after_a_long_time() {
         let member = |server| vec![Member::parse(server).unwrap()];
         let of = |version| Answer { version, members: member("10.0.0.1:1") };
         let now = Instant::now();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_told_from_files() {
+    fn sources_are_distinguished_from_files() {
         for source in
             ["dns:a:1", "srv:_x._tcp.y", "etcd:a:1/b", "etcd+tls:a:1/b", "elasticache+tls:a:1"]
         {

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_of_a_name_is_found_in_whatever_order() {
+    fn every_address_of_a_name_is_found() {
         let system = system();
         let all: BTreeSet<IpAddr> =
             (1..=ADDRESSES).map(|last| Ipv4Addr::new(10, 0, 0, last).into()).collect();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_addresses_is_an_error() {
+    fn an_incomplete_address_list_is_an_error() {
         let system = system();
         for (host, why) in
             [("part", "ServerFailure"), ("cut", "longer than"), ("none", "none has no address")]
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_file_of_hosts_and_of_domains() {
+    fn names_resolve_by_hosts_file_and_search_domains() {
         let system = system();
         let found = |host| find(&system, host).unwrap().into_iter().collect::<Vec<_>>();
         let [v4, v6] = ["10.9.9.9", "::2"].map(|address| address.parse::<IpAddr>().unwrap());
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn resolv_conf_is_read_as_its_page_says() {
+    fn resolv_conf_is_parsed() {
         let text = "# x\nnameserver 10.0.0.1 \nnameserver bad\n nameserver ::1\nsearch a b.\n\
                     options edns0 ndots:2\nnameserver 10.0.0.2\nnameserver 10.0.0.3\n";
         let system = System::of(String::new(), text);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_in_the_order_of_their_names_if_all_have_one() {
+    fn members_are_ordered_by_name_if_all_have_one() {
         assert_eq!(ordered(&["10.0.0.9:1 a", "10.0.0.2:1 b"]), ["10.0.0.9:1", "10.0.0.2:1"]);
         assert_eq!(ordered(&["10.0.0.9:2 a", "10.0.0.9:1 a"]), ["10.0.0.9:1", "10.0.0.9:2"]);
         assert_eq!(ordered(&["10.0.0.9:1 a", "10.0.0.2:1"]), ["10.0.0.2:1", "10.0.0.9:1"]);
@@ -81,7 +81,7 @@ mod tests {
 
     /// A StatefulSet's pods, a value of etcd, and addresses.
     #[test]
-    fn the_next_number_is_the_last() {
+    fn names_are_ordered_by_number() {
         let pods = ["10.0.0.1:1 m-10.svc", "10.0.0.2:1 m-9.svc", "10.0.0.3:1 m-1.svc"];
         assert_eq!(ordered(&pods), ["10.0.0.3:1", "10.0.0.2:1", "10.0.0.1:1"]);
         assert_eq!(ordered(&["m-10:1", "m-2:1", "m-1:1"]), ["m-1:1", "m-2:1", "m-10:1"]);
@@ -90,7 +90,7 @@ mod tests {
 
     /// Each is less than all that follow.
     #[test]
-    fn every_two_names_have_one_order() {
+    fn names_have_a_total_order() {
         let ascending = "01 1 2 10 m m-0 m-00 m-1 m-1a m-01b m-1b m-2 m-9.a10 m-10 m-10.a9 \
                          m-10.a10 m-010.a11 m0 m1 m18446744073709551616 m99999999999999999999 ma";
         let ascending: Vec<_> = ascending.split(' ').collect();

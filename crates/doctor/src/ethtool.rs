@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_as_ethtool_6_1_prints_them() {
+    fn output_of_ethtool_6_1_is_parsed() {
         let rings = "Ring parameters for eth0:\nPre-set maximums:\nRX:\t\t4096\nRX Mini:\tn/a\n\
                      Current hardware settings:\nRX:\t\t256\nRX Mini:\tn/a\n";
         assert_eq!(size(rings, "RX"), Some(Size { now: 256, most: 4096 }));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_settings_are_no_names_of_files() {
+    fn setting_names_are_not_read_from_files() {
         let name = setting("-C", "eth0", "rx-usecs");
         assert_eq!(command(&name, "350").as_deref(), Some("ethtool -C eth0 rx-usecs 350"));
         assert_eq!(command("/sys/x", "1"), None);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_a_flag_is_no_interface() {
+    fn an_interface_name_cannot_be_a_flag() {
         let refused = run(&Host::at("/".as_ref()), &["-g", "--statistics"]);
         assert!(refused.is_err());
     }

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_the_host_are_not_open() {
+    fn only_non_loopback_addresses_count_as_open() {
         for (line, open) in [
             ("memcached", Some("every address")),
             ("holdall", None),

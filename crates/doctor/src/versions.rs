@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_have_faults_and_new_ones_none() {
+    fn only_old_versions_have_known_vulnerabilities() {
         let faults = |version: &str| known("h:1", version).first().map(|f| f.found.clone());
         let old = faults("1.4.15").unwrap_or_default();
         assert!(old.contains("CVE-2013-7239") && old.contains("CVE-2016-8704"), "{old}");

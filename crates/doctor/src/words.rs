@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_names_no_file_of_secrets() {
+    fn reports_omit_paths_of_secret_files() {
         for (line, wanted) in [
             ("-Y /etc/users -m 5", "-Y .. -m 5"),
             ("-Y/etc/users -m 5", "-Y.. -m 5"),

@@ -108,7 +108,7 @@ fn a_sound_host_has_no_finding() {
 }
 
 #[test]
-fn a_host_that_hides_everything_has_no_finding() {
+fn a_host_without_readable_files_has_no_findings() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(examine(&Host::at(folder.path()), &["eth0".to_owned()]), []);
 }
@@ -194,7 +194,7 @@ fn memcached_limits_its_files_to_its_connections() {
 }
 
 #[test]
-fn files_of_secrets_that_everybody_reads_are_found() {
+fn world_readable_secret_files_are_found() {
     let tls = line(
         "/usr/bin/holdall serve -Z -o ssl_chain_cert=/c,ssl_key=/etc/key.pem -Y /etc/users -m 2048",
     );
@@ -226,7 +226,7 @@ fn flags_in_a_servers_file_count() {
 
 /// A server's file, of any kind and place, has the same effect as flags.
 #[test]
-fn settings_count_wherever_they_stand() {
+fn settings_count_from_every_source() {
     const TOML: &str = "memory_limit = 900000\nlisten = ['127.0.0.1', '0.0.0.0']\n\
         conn_limit = 50000\nlisten_backlog = 9000\nport = 40000\n";
     const VARIABLES: &str = "PATH=/bin\0HOLDALL_MEMORY_LIMIT=900000\0HOLDALL_LISTEN=0.0.0.0\0\
@@ -266,7 +266,7 @@ fn settings_count_wherever_they_stand() {
 }
 
 #[test]
-fn logins_and_secrets_of_a_settings_file_are_seen() {
+fn logins_and_secrets_in_a_settings_file_are_detected() {
     let words = line("/usr/bin/holdall serve --config srv.toml -l 0.0.0.0 -m 2048");
     let toml = "auth_file = 'users'\nmemory_limit = 900000\n";
     let (folder, host) = host(&[
@@ -323,7 +323,7 @@ fn settings(folder: &Path, findings: &[Finding]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_applied_mends_and_undo_brings_back_what_was() {
+fn apply_fixes_the_findings_and_undo_restores_the_settings() {
     let (folder, host) = host(TO_APPLY);
     let findings = examine(&host, &[]);
     let before = settings(folder.path(), &findings);
@@ -382,7 +382,7 @@ fn a_greater_table_of_flows_stays() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_written_keeps_those_before_undoable() {
+fn earlier_changes_can_be_undone_after_a_failed_write() {
     let (folder, host) = host(TO_APPLY);
     let findings = examine(&host, &[]);
     let before = settings(folder.path(), &findings);
@@ -395,7 +395,7 @@ fn a_setting_that_cannot_be_written_keeps_those_before_undoable() {
 }
 
 #[test]
-fn a_damaged_memory_of_settings_changes_nothing() {
+fn a_damaged_undo_file_changes_nothing() {
     let (folder, host) = host(TO_APPLY);
     put(folder.path(), UNDO_FILE.trim_start_matches('/'), "{");
     let findings = examine(&host, &[]);

@@ -136,7 +136,7 @@ fn each_fault_of_an_interface_is_found_and_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_told_is_no_finding() {
+fn unknown_and_unchangeable_settings_are_no_findings() {
     let adaptive = COALESCING.replace("Adaptive RX: off", "Adaptive RX: on");
     let fixed = FEATURES.replace("rx-checksumming: on", "rx-checksumming: off [fixed]");
     let (folder, host) = host(&[
@@ -155,7 +155,7 @@ fn what_cannot_be_told_is_no_finding() {
 }
 
 #[test]
-fn settings_of_an_interface_are_changed_and_brought_back() {
+fn interface_settings_are_changed_and_restored() {
     for (check, changed, _) in faults() {
         let (folder, host) = host(&borrowed(&changed));
         let findings = examine(&host, &[]);

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_those_that_are_written() {
+    fn digits_counts_the_decimal_digits() {
         for number in [0, 1, 9, 10, 99, 100, u64::MAX / 10, u64::MAX] {
             assert_eq!(digits(number), number.to_string().len());
         }

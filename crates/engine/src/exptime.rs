@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_time_before_the_start_and_a_negative_one_are_dead() {
+    fn past_and_negative_times_expire_at_once() {
         assert_eq!(deadline_of(1_699_999_999, 10, START), DEAD);
         assert_eq!(deadline_of(-1, 10, START), DEAD);
         assert_eq!(deadline_of(0, 10, START), 0);

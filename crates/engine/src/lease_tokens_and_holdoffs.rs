@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn one_token_in_an_interval_whatever_becomes_of_it() {
+    fn a_key_gets_at_most_one_token_per_interval() {
         let table = small(10);
         let first = token(table.ask(7, 100, 0));
         assert_eq!(table.ask(7, 100, 0), Grant::Wait);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_that_was_not_given_is_accepted() {
+    fn forged_tokens_are_refused() {
         let table = small(10);
         let given = token(table.ask(7, 100, 0));
         let forged = [0, 1, given + 1, given ^ 1 << 40, u64::MAX];
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_given_back_makes_way_for_the_next() {
+    fn a_released_token_allows_the_next_one() {
         let table = small(10);
         let first = token(table.ask(7, 100, 0));
         for other in [0, 1, first ^ 2, first | VOID, VOID, u64::MAX] {
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_interval_each_miss_gets_a_token_and_the_last_one_counts() {
+    fn without_an_interval_every_miss_gets_a_token_the_last_wins() {
         let table = small(0);
         let (first, second) = (token(table.ask(7, 100, 0)), token(table.ask(7, 100, 0)));
         assert_eq!((table.redeem(7, first), table.redeem(7, second)), (None, Some(0)));
@@ -466,7 +466,7 @@ mod tests {
 
     /// All keys are in one set, because their hashes differ only in bits that choose no set.
     #[test]
-    fn more_keys_than_places_lose_tokens_but_no_hold_off() {
+    fn overflow_loses_tokens_but_no_hold_offs() {
         let table = small(10);
         let tokens: Vec<_> = (1..=20).map(|hash| token(table.ask(hash, 100, 0))).collect();
         let kept =
@@ -489,7 +489,7 @@ mod tests {
 
     /// Its set has too many hold-offs, so its entry moves.
     #[test]
-    fn a_key_with_a_token_is_held_where_there_is_room() {
+    fn a_key_with_a_token_moves_to_get_a_hold_off() {
         let table = small(10);
         let given = token(table.ask(99, 100, 0));
         let most = u64::try_from(HELD_MAX).unwrap();
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_hold_off_is_not_shortened_and_another_key_is_free() {
+    fn a_hold_off_is_not_shortened_and_affects_only_its_key() {
         let table = small(10);
         assert!(table.hold(7, 105, 100) && table.hold(7, 102, 100));
         assert!(table.is_held(7, 104) && !table.is_held(7, 105) && !table.is_held(8, 104));

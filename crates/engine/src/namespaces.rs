@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_has_its_tokens_and_no_more() {
+    fn a_second_grants_at_most_its_rate() {
         for rate in [1, 3, 7, 1000] {
             let (tokens, second) = (Tokens::default(), rate as usize);
             assert_eq!(taken(&tokens, 0, rate), second, "at once");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn great_rates_are_kept_within_a_percent() {
+    fn high_rates_are_kept_within_a_percent() {
         for rate in [RATE_MAX, 6_700_000] {
             let tokens = Tokens::default();
             let taken = (0..).take_while(|_| tokens.take(0, rate)).count() as f64;
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stands_back_gives_no_token() {
+    fn a_clock_set_back_grants_no_tokens() {
         let tokens = Tokens::default();
         assert_eq!(taken(&tokens, 5000, 10), 10);
         assert_eq!(taken(&tokens, 4000, 10), 0);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_stays_its_subjects() {
+    fn a_number_stays_with_its_subject() {
         let registry = Registry::default();
         assert!(registry.rules().is_none());
         let numbers = |names: &[&str]| -> Vec<u16> {

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_stands_once() {
+    fn counter_names_are_unique() {
         let mut names: Vec<_> = COUNTERS.iter().map(|(_, name)| *name).collect();
         names.extend(CLASS_COUNTERS.iter().map(|(_, name)| *name));
         let count = names.len();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_subtracts_what_was_counted_before() {
+    fn a_reset_subtracts_earlier_counts() {
         let (counters, mut before, mut after) = (Counters::new(), Totals::zero(), Totals::zero());
         counters.add(Counter::CmdFlush);
         counters.add_class(7, ClassCounter::GetHits);

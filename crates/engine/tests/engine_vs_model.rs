@@ -12,7 +12,7 @@ use model::{Random, World};
 use store::Config;
 
 #[test]
-fn random_commands_answer_as_a_plain_map_does() {
+fn random_commands_match_the_model() {
     let (first, count) = match std::env::var("SEED") {
         Ok(seed) => (seed.parse().unwrap(), 1),
         Err(_) => (1, 40),

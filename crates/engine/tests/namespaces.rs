@@ -77,7 +77,7 @@ fn counts(shared: &Shared) -> Vec<String> {
 }
 
 #[test]
-fn lifetimes_are_bounded_by_every_way_to_give_one() {
+fn lifetimes_are_bounded_in_every_command() {
     let shared = shared();
     let limits = Limits { default_ttl_secs: Some(30), ttl_secs_max: Some(60), ..Limits::default() };
     shared.set_rules(vec![prefix("n:", limits)]).unwrap();
@@ -98,7 +98,7 @@ fn lifetimes_are_bounded_by_every_way_to_give_one() {
 }
 
 #[test]
-fn a_quota_is_a_refusal_of_its_own_in_every_command() {
+fn every_command_reports_an_exceeded_quota() {
     let shared = shared();
     let limits = Limits { bytes_max: Some(100), ..Limits::default() };
     shared.set_rules(vec![prefix("n:", limits)]).unwrap();
@@ -131,7 +131,7 @@ fn a_quota_is_a_refusal_of_its_own_in_every_command() {
 }
 
 #[test]
-fn requests_have_tokens_of_their_namespace_and_of_their_user() {
+fn requests_are_limited_by_namespace_and_user() {
     let shared = shared();
     let limits = Limits { requests_per_second_max: Some(2), ..Limits::default() };
     shared.set_rules(vec![prefix("n:", limits), user("app", 3), user("", 1)]).unwrap();

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_file_and_a_copy_belong_to_those_of_the_old_one() {
+    fn new_files_and_copies_keep_owner_and_mode() {
         let folder = tempfile::tempdir().unwrap();
         let (path, copy) = (folder.path().join("file"), folder.path().join("copy"));
         let Some(others) = file_of_others(&path) else { return };
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_an_access_control_list_stay_readers() {
+    fn a_new_file_keeps_the_access_control_list() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, "old").unwrap();
@@ -248,7 +248,7 @@ mod tests {
 
     /// Only root can give files away: all others keep the old file with its readers.
     #[test]
-    fn a_file_that_its_readers_could_not_read_any_more_stays() {
+    fn a_replacement_its_readers_could_not_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let new = NewFile::create_like(&path, Path::new("/etc/shadow"));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_written_itself() {
+    fn a_device_is_written_directly() {
         let mut new = NewFile::create(Path::new("/dev/null"), &[]).unwrap();
         new.write_all(b"lost").unwrap();
         new.finish().unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_and_a_folder_are_no_outputs() {
+    fn an_input_or_directory_is_refused_as_output() {
         let folder = tempfile::tempdir().unwrap();
         let (path, link) = (folder.path().join("file"), folder.path().join("link"));
         fs::write(&path, "input").unwrap();

@@ -96,7 +96,7 @@ mod tests {
     type Change = fn(&mut Spec);
 
     #[test]
-    fn a_load_that_no_command_line_takes_is_refused() {
+    fn an_out_of_range_load_is_refused() {
         let open = |rate| Pace::Open { rate, arrival: Arrival::Fixed };
         let wrong: [(&str, Change); 11] = [
             ("seconds", |spec| spec.seconds = 1e300),

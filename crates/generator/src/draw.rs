@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_in_turn_is_kept_exactly() {
+    fn an_alternating_ratio_is_exact() {
         let ratio = Ratio { sets: 1, gets: 10 };
         let spec = Spec { ratio, ratio_in_turn: true, ..Spec::default() };
         let mut draw = Draw::new(&spec, 0).unwrap();

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn zipf_is_the_distribution_of_that_name() {
+    fn zipf_draws_follow_the_zipf_distribution() {
         for (exponent, count, n) in [
             (0.0, 1000, 200_000),
             (0.99, 1000, 200_000),

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_met_once() {
+    fn every_number_occurs_once() {
         for count in (1..300).chain([1000, 1024, 1025, 65_537, 100_000]) {
             let permutation = Permutation::of(count);
             let mut met: Vec<u64> = (0..count).map(|number| permutation.at(number)).collect();

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_and_written_alike() {
+    fn sizes_round_trip_through_text() {
         for text in ["0", "64", "10-20", "1:2,3:4", "etc"] {
             assert_eq!(text.parse::<ValueSize>().unwrap().to_string(), text);
         }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn etc_has_the_papers_quantiles() {
+    fn etc_sizes_match_the_quantiles_of_the_paper() {
         // The Pareto part, F(x) = 1 - (1 + k x / s)^(-1/k), at its own median: s (2^k - 1) / k.
         let small: f64 = ETC_SMALL.iter().sum();
         let median = 214.476 * (2f64.powf(0.348_238) - 1.0) / 0.348_238;

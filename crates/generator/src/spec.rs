@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_has_a_port_or_memcacheds() {
+    fn a_target_defaults_to_memcacheds_port() {
         assert_eq!("127.0.0.1".parse::<Target>().unwrap().to_string(), "127.0.0.1:11211");
         assert_eq!("::1".parse::<Target>().unwrap().to_string(), "[::1]:11211");
         assert_eq!("[::1]:5".parse::<Target>().unwrap().to_string(), "[::1]:5");

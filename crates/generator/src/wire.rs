@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn gets_are_written_in_each_language() {
+    fn gets_are_encoded_in_each_protocol() {
         assert_eq!(
             written(&wire(Protocol::Text), &[1, 2]),
             "get key:000000000001 key:000000000002\r\n"
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_read_however_they_are_cut() {
+    fn split_replies_are_parsed() {
         let cases: [(Protocol, Op, &[u8], Piece<'_>, bool); 11] = [
             (
                 Protocol::Text,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_of_the_expected_shape_is_known_by_its_bytes() {
+    fn an_expected_reply_is_recognized_by_its_bytes() {
         let spec = Spec { value_size: ValueSize::Fixed(3), ..Spec::default() };
         let hit = Wire::new(&spec).expected_hit.unwrap();
         let reply = b"VALUE key:000000000001 0 3\r\nabc\r\nEND\r\n";

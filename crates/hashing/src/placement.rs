@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_placed_is_refused() {
+    fn invalid_pools_are_refused() {
         assert_eq!(Placement::ch3(0), Err(PlacementError::Empty));
         assert_eq!(Placement::ch3(POOL_SIZE_MAX as usize + 1), Err(PlacementError::TooMany));
         assert_eq!(Placement::weighted_ch3(&[]), Err(PlacementError::Empty));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_salt_stands_behind_the_key_however_long_it_is() {
+    fn a_salt_is_appended_to_keys_of_any_length() {
         let placement = Placement::ch3(1000).unwrap();
         for bytes in [1, 100, 319, 320, 321, 5000] {
             let key = vec![b'k'; bytes];

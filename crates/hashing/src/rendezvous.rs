@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_begins_with_the_winner_and_stays_when_others_leave() {
+    fn rendezvous_order_starts_with_the_winner_and_is_stable() {
         let tags = ["a", "b", "c", "d"];
         let names: Vec<u64> = tags.iter().map(|tag| name_hash(tag.as_bytes())).collect();
         for number in 0..100 {

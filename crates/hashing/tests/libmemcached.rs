@@ -44,7 +44,7 @@ fn placement_of(distribution: &str, hash: KeyHash, pool: &str) -> Placement {
 }
 
 #[test]
-fn hashes_and_places_are_libmemcacheds() {
+fn hashes_and_placements_match_libmemcached() {
     let (mut hashes, mut places) = (0, 0);
     for line in vectors() {
         let words: Vec<_> = line.iter().map(String::as_str).collect();

@@ -48,7 +48,7 @@ proptest! {
 
 /// A placement's consistency. A margin of a hundredth: 20,000 keys vary by less than that.
 #[test]
-fn a_new_last_server_takes_its_share_and_nothing_else_moves() {
+fn an_added_server_takes_its_share_and_no_other_key_moves() {
     let keys = 20_000_u32;
     let names = |servers: u32| (0..servers).map(|server| format!("s{server}")).collect::<Vec<_>>();
     let named = |servers| names(servers).into_iter().map(|name| (name, 1)).collect::<Vec<_>>();

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn help_lists_what_is_built_and_nothing_else() {
+    fn help_lists_only_built_commands() {
         let serve = text(&built(&["serve"]));
         let listed = |text: &str, name: &str| {
             text.lines().any(|line| line.split_whitespace().next() == Some(name))

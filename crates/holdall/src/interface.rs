@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_is_one_that_clap_takes() {
+    fn clap_accepts_the_command_tree() {
         tree().debug_assert();
     }
 
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_flag_means_one_thing_in_all_our_own_commands() {
+    fn a_short_flag_has_one_meaning_in_all_commands() {
         let mut found = BTreeMap::new();
         short_flags(&tree(), &mut found);
         assert!(found.len() >= 10, "{found:?}");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_are_for_shells_that_are_named() {
+    fn completions_exist_for_known_shells() {
         for shell in ["bash", "zsh", "fish"] {
             let script = completions(&[shell.into()]).unwrap_or_else(|why| panic!("{why}"));
             for word in ["serve", "memory-limit", "route-prefix", "as1", "hitrate"] {

@@ -122,7 +122,7 @@ fn certificate(scratch: &Scratch) -> (String, String) {
 
 /// systemd's order is that of its units, which nobody ties to that of `-l`.
 #[test]
-fn a_socket_speaks_tls_as_its_address_is_to_whatever_its_place() {
+fn tls_of_an_inherited_socket_follows_its_address() {
     let scratch = Scratch::new();
     let (chain, key) = certificate(&scratch);
     let ((plain, plain_at), (encrypted, encrypted_at)) = (local(), local());
@@ -148,7 +148,7 @@ fn a_socket_speaks_tls_as_its_address_is_to_whatever_its_place() {
 }
 
 #[test]
-fn the_proxy_speaks_tls_at_a_socket_of_its_ssl_port() {
+fn the_proxy_uses_tls_on_an_inherited_socket_of_its_ssl_port() {
     let scratch = Scratch::new();
     let (chain, key) = certificate(&scratch);
     let config = r#"{"route":"NullRoute"}"#;
@@ -178,7 +178,7 @@ fn the_proxy_speaks_tls_at_a_socket_of_its_ssl_port() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_served_keeps_the_server_from_starting() {
+fn an_unusable_inherited_socket_prevents_the_start() {
     let scratch = Scratch::new();
     let sockets = ["a", "b"].map(|name| UnixListener::bind(scratch.path(name)).unwrap());
     let both = with_sockets(&holdall(&["serve"]), &[&sockets[0], &sockets[1]]);
@@ -202,7 +202,7 @@ fn a_socket_that_cannot_be_served_keeps_the_server_from_starting() {
 
 /// The unix socket's file belongs to another user than the server, as systemd makes it.
 #[test]
-fn a_successor_serves_the_sockets_of_systemd_and_leaves_their_file() {
+fn a_successor_serves_systemd_sockets_and_keeps_their_file() {
     let scratch = Scratch::new();
     let (tcp, tcp_at) = local();
     let path = scratch.path("socket");
@@ -247,7 +247,7 @@ fn a_successor_serves_the_sockets_of_systemd_and_leaves_their_file() {
 
 /// A server with its own addresses, whose successor has others.
 #[test]
-fn a_socket_that_a_successor_does_not_name_is_closed_and_named() {
+fn a_socket_not_configured_by_the_successor_is_closed() {
     let scratch = Scratch::new();
     let (before, after) = (free_port().to_string(), free_port().to_string());
     let memory = scratch.text("memory");

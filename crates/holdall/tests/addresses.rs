@@ -18,8 +18,8 @@ const NAME: &str = "cache.test";
 const PORT: u16 = 11211;
 
 #[test]
-fn a_server_listens_on_every_interface_or_on_those_named() {
-    let own_name = "a_server_listens_on_every_interface_or_on_those_named";
+fn a_server_listens_only_on_the_configured_interfaces() {
+    let own_name = "a_server_listens_only_on_the_configured_interfaces";
     if !namespace::is_entered(own_name, &["--net", "--mount"]) {
         return;
     }

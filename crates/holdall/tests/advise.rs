@@ -65,7 +65,7 @@ fn both_faults_of_a_small_server_are_named() {
 }
 
 #[test]
-fn without_a_member_that_answers_it_fails() {
+fn advise_fails_if_no_member_answers() {
     let output = output(&mut holdall(&["plan", "advise", "127.0.0.1:1", "--interval", "1"]));
     assert_eq!(output.status.code(), Some(1));
     let why = "holdall plan: no member answers: Connection refused";

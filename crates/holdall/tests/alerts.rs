@@ -54,7 +54,7 @@ fn every_alert_has_a_runbook() {
 }
 
 #[test]
-fn promtool_takes_the_rules() {
+fn promtool_accepts_the_rules() {
     let mut check = Command::new("promtool");
     let said = output(check.args(["check", "rules"]).arg(file("packaging/prometheus/holdall.yml")));
     assert!(said.status.success(), "{said:?}");
@@ -426,7 +426,7 @@ fn limit_descriptors(process: &Process, open: u32) {
 /// All servers in their usual state: dashboards show them and nothing fires. Then each trouble, and
 /// every alert fires.
 #[test]
-fn every_alert_fires_in_its_trouble_and_none_before() {
+fn every_alert_fires_only_on_its_fault() {
     let folder = Scratch::new();
     fs::write(folder.path("users"), "app:secret\n").unwrap();
     let users = folder.path("users");
@@ -496,7 +496,7 @@ fn every_alert_fires_in_its_trouble_and_none_before() {
 
 /// Native histograms come in messages, which Prometheus asks for where it keeps such histograms.
 #[test]
-fn native_histograms_have_what_the_text_has() {
+fn native_histograms_match_the_text_format() {
     const GETS: usize = 20_000;
     let folder = Scratch::new();
     let server = Process::serve(&[]);
@@ -539,7 +539,7 @@ fn native_histograms_have_what_the_text_has() {
 /// A server is away, which has an alert of its own: one proxy fails over from it, and another has
 /// no client at all, but asks its servers for marks of deletes to come.
 #[test]
-fn errors_that_no_client_sees_do_not_count_as_errors_of_the_proxy() {
+fn errors_hidden_from_clients_are_not_proxy_errors() {
     let folder = Scratch::new();
     let servers = [Process::serve(&[]), Process::serve(&[])];
     let [one, other] = servers.each_ref().map(|server| server.clients);

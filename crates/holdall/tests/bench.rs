@@ -16,7 +16,7 @@ fn bench(arguments: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn a_run_a_sweep_and_their_report() {
+fn a_run_and_a_sweep_are_reported() {
     let (server, scratch) = (Running::serve(&[]), Scratch::new());
     let address = format!("127.0.0.1:{}", server.port("TCP INET"));
     let (run, sweep, page) =
@@ -59,7 +59,7 @@ fn a_run_a_sweep_and_their_report() {
 }
 
 #[test]
-fn wrong_usage_says_what_is_wanted() {
+fn usage_errors_show_the_expected_form() {
     for (arguments, words) in [
         (&["run", "--ratio", "0:0"][..], "SETS:GETS"),
         (&["run", "--key-pattern", "zipf:x"], "number"),
@@ -74,7 +74,7 @@ fn wrong_usage_says_what_is_wanted() {
 }
 
 #[test]
-fn a_full_disk_is_told_after_the_figures() {
+fn a_full_disk_is_reported_after_the_figures() {
     let server = Running::serve(&[]);
     let address = format!("127.0.0.1:{}", server.port("TCP INET"));
     let output =
@@ -85,7 +85,7 @@ fn a_full_disk_is_told_after_the_figures() {
 }
 
 #[test]
-fn a_result_is_printed_as_json_alone() {
+fn a_json_result_is_alone_on_stdout() {
     let server = Running::serve(&[]);
     let address = format!("127.0.0.1:{}", server.port("TCP INET"));
     let output = bench(&["run", "-s", &address, "--time", "0.1", "--warm-up", "0", "--json", "-"]);
@@ -96,7 +96,7 @@ fn a_result_is_printed_as_json_alone() {
 }
 
 #[test]
-fn a_trace_cut_short_is_replayed_to_the_cut_and_marked() {
+fn a_truncated_trace_is_replayed_to_its_end_and_marked() {
     let scratch = Scratch::new();
     let (trace, json, page) =
         (scratch.text("a.oracleGeneral"), scratch.text("h.json"), scratch.text("page.html"));
@@ -134,7 +134,7 @@ fn a_trace_cut_short_is_replayed_to_the_cut_and_marked() {
 }
 
 #[test]
-fn processors_and_threads_are_shown_beside_latency() {
+fn reports_show_cpu_and_thread_times_with_latency() {
     let (server, scratch) = (Running::serve(&[]), Scratch::new());
     let address = format!("127.0.0.1:{}", server.port("TCP INET"));
     let (json, page) = (scratch.text("run.json"), scratch.text("page.html"));
@@ -154,7 +154,7 @@ fn processors_and_threads_are_shown_beside_latency() {
 }
 
 #[test]
-fn two_results_are_compared_with_their_chance() {
+fn two_results_are_compared_with_significance() {
     let (server, scratch) = (Running::serve(&[]), Scratch::new());
     let address = format!("127.0.0.1:{}", server.port("TCP INET"));
     let run = |name: &str, pipeline: &str| {
@@ -208,7 +208,7 @@ fn interrupted(arguments: &[&str]) -> (Option<i32>, String) {
 
 /// The time limits are far above the needed time: the interrupt must end it.
 #[test]
-fn an_interrupt_ends_every_command_with_what_was_seen() {
+fn an_interrupted_command_keeps_its_results() {
     let (server, scratch) = (Running::serve(&["-m", "256"]), Scratch::new());
     let address = format!("127.0.0.1:{}", server.port("TCP INET"));
     let json = scratch.text("result.json");
@@ -242,7 +242,7 @@ fn an_interrupt_ends_every_command_with_what_was_seen() {
 }
 
 #[test]
-fn gets_that_miss_are_a_reason_to_doubt() {
+fn missed_gets_are_reported_as_a_doubt() {
     let server = Running::serve(&[]);
     let address = format!("127.0.0.1:{}", server.port("TCP INET"));
     let load = ["run", "-s", &address, "--time", "0.3", "--warm-up", "0", "--ratio", "0:1"];

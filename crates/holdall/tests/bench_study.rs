@@ -48,7 +48,7 @@ fn pavliks_study_has_its_figures() {
 }
 
 #[test]
-fn the_guides_study_scores_by_its_weights_and_watts() {
+fn the_guide_study_has_scores_and_power() {
     let html = study("intel-guide", "holdall", &["--power", "60"]);
     for words in ["Overall performance", "Performance per watt", "<th>under p99.5"] {
         assert!(html.contains(words), "{words}");
@@ -56,7 +56,7 @@ fn the_guides_study_scores_by_its_weights_and_watts() {
 }
 
 #[test]
-fn baglrus_study_finds_the_most_gets_by_threads() {
+fn the_bag_lru_study_finds_the_most_gets_by_threads() {
     let html = study("baglru", "holdall", &[]);
     for words in ["Most gets under the bound", "holdall-2-threads", "holdall-rate"] {
         assert!(html.contains(words), "{words}");
@@ -64,7 +64,7 @@ fn baglrus_study_finds_the_most_gets_by_threads() {
 }
 
 #[test]
-fn a_step_that_fails_is_told_and_the_others_are_done() {
+fn a_failed_step_is_reported_and_the_others_run() {
     let scratch = Scratch::new();
     let folder = scratch.text("study");
     let words = ["bench", "study", "intel-guide", "--quick", "--servers", "memcached"];
@@ -76,7 +76,7 @@ fn a_step_that_fails_is_told_and_the_others_are_done() {
 }
 
 #[test]
-fn memtiers_command_line_and_json_are_known() {
+fn memtier_command_lines_and_json_are_supported() {
     let (server, scratch) = (Running::serve(&[]), Scratch::new());
     let port = server.port("TCP INET").to_string();
     let (link, json) = (scratch.text("memtier_benchmark"), scratch.text("m.json"));
@@ -111,7 +111,7 @@ fn memtiers_command_line_and_json_are_known() {
 }
 
 #[test]
-fn mcblasters_command_line_is_known() {
+fn mcblaster_command_lines_are_supported() {
     let (server, scratch) = (Running::serve(&[]), Scratch::new());
     let port = server.port("TCP INET").to_string();
     let link = scratch.text("mcblaster");

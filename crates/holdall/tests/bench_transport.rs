@@ -23,7 +23,7 @@ fn answered(said: &str, kind: &str) -> u64 {
 }
 
 #[test]
-fn gets_by_udp_find_what_tcp_stored_however_many_datagrams_it_is() {
+fn udp_gets_find_values_of_any_number_of_datagrams() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = Running::serve(&["-U", &port.to_string(), "-o", "udp_amplification=0"]);
     let tcp = format!("127.0.0.1:{}", server.port("TCP INET"));
@@ -42,7 +42,7 @@ fn gets_by_udp_find_what_tcp_stored_however_many_datagrams_it_is() {
 }
 
 #[test]
-fn lost_datagrams_are_told_and_counted_in_no_latency() {
+fn lost_datagrams_are_reported_and_have_no_latency() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -102,7 +102,7 @@ fn tls_works_and_certificates_are_checked() {
 }
 
 #[test]
-fn connections_are_made_anew_after_so_many_requests() {
+fn connections_are_reopened_after_the_set_number_of_requests() {
     let server = Running::serve(&[]);
     let at = format!("-s 127.0.0.1:{} --keys 100 --preload --verify", server.port("TCP INET"));
     for words in ["--reconnect 1", "--reconnect 3 --pipeline 8", "--reconnect 2 --rate 1000"] {

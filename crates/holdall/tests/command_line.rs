@@ -49,7 +49,7 @@ fn help_and_version_go_to_stdout() {
 /// Test suites of clients read the version from the first line, and ask for TLS by `--enable-ssl
 /// --version`.
 #[test]
-fn under_the_name_memcached_it_is_one() {
+fn the_program_named_memcached_reports_its_version() {
     let cases: [&[&str]; 5] =
         [&["-h"], &["-V"], &["-i"], &["--version"], &["--enable-ssl", "--version"]];
     for flags in cases {
@@ -60,7 +60,7 @@ fn under_the_name_memcached_it_is_one() {
 }
 
 #[test]
-fn refusals_are_one_line_on_stderr_and_a_status() {
+fn usage_errors_are_one_line_on_stderr_with_a_status() {
     let cases: [(&[&str], i32, &str); 11] = [
         (&[], 64, "holdall: a command is missing; see holdall --help\n"),
         (&["frobnicate"], 64, "holdall: there is no command 'frobnicate'; see holdall --help\n"),
@@ -95,7 +95,7 @@ fn refusals_are_one_line_on_stderr_and_a_status() {
 }
 
 #[test]
-fn more_connections_than_the_system_has_files_are_refused() {
+fn a_connection_limit_above_the_file_limit_is_refused() {
     let output = output(&mut holdall(&["serve", "-p", "-1", "-c", "10000000", "-m", "64"]));
     // Where the system's own limit is that high, the server would start; it is not so on any Linux
     // by default.
@@ -122,7 +122,7 @@ fn a_port_that_is_taken_is_named() {
 }
 
 #[test]
-fn a_file_in_the_socket_s_place_is_left_alone() {
+fn a_file_at_the_socket_path_is_not_replaced() {
     let scratch = Scratch::new();
     std::fs::write(scratch.path("x"), "precious").unwrap();
     let output = output(&mut holdall(&["serve", "-s", &scratch.text("x")]));

@@ -85,7 +85,7 @@ fn address(running: &Running) -> String {
 }
 
 #[test]
-fn items_go_to_a_file_and_come_back_whatever_server_has_them() {
+fn items_are_dumped_and_restored_across_servers() {
     let (ours, theirs) = (Running::serve(&[]), Server::memcached(&[]));
     let (ours_at, theirs_at) = (address(&ours), theirs.addr().to_string());
     fill(&mut ours.connect());
@@ -102,7 +102,7 @@ fn items_go_to_a_file_and_come_back_whatever_server_has_them() {
 }
 
 #[test]
-fn a_prefix_and_add_leave_the_rest_alone() {
+fn cp_with_prefix_and_add_leaves_other_items_unchanged() {
     let (from, to) = (Running::serve(&[]), Running::serve(&[]));
     fill(&mut from.connect());
     to.connect().expect(b"set user:5 0 0 3\r\nold\r\n", b"STORED\r\n");
@@ -123,7 +123,7 @@ fn a_prefix_and_add_leave_the_rest_alone() {
 }
 
 #[test]
-fn what_was_dumped_and_stored_is_told_in_json() {
+fn dump_and_restore_counts_are_printed_as_json() {
     let (from, to) = (Running::serve(&[]), Running::serve(&[]));
     let (from_at, to_at) = (address(&from), address(&to));
     from.connect().expect(b"set a 0 0 3\r\nabc\r\nset b 0 0 2\r\nab\r\n", b"STORED\r\nSTORED\r\n");
@@ -147,7 +147,7 @@ fn what_was_dumped_and_stored_is_told_in_json() {
 
 /// A list of keys says that an item never expires; until its value is read, it is another.
 #[test]
-fn a_value_comes_with_its_own_time_to_live() {
+fn a_dumped_value_has_its_current_time_to_live() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -174,7 +174,7 @@ fn a_dump_adds_nothing_to_items() {
 
 /// `md KEY I` marks an item stale: it is served until one client has renewed it.
 #[test]
-fn values_to_renew_stay_with_their_server_and_its_clients() {
+fn stale_items_are_not_copied_or_claimed() {
     let (ours, theirs, to) = (Running::serve(&[]), Server::memcached(&[]), Running::serve(&[]));
     for (mut wire, at) in
         [(ours.connect(), address(&ours)), (theirs.connect(), theirs.addr().to_string())]
@@ -236,7 +236,7 @@ fn make_empty(at: &str) {
 
 /// In base64 it has more than 250 bytes, so that only the binary protocol names it.
 #[test]
-fn a_key_that_no_command_names_is_left_out() {
+fn a_key_too_long_for_commands_is_skipped() {
     let key = "a b".repeat(83);
     let mut request = vec![0x80, 1, 0, 249, 8, 0, 0, 0];
     request.extend_from_slice(&(8 + 249 + 1_u32).to_be_bytes());
@@ -261,7 +261,7 @@ fn a_key_that_no_command_names_is_left_out() {
 }
 
 #[test]
-fn the_dump_of_yesterday_outlives_a_server_that_is_away() {
+fn a_failed_dump_keeps_the_previous_file() {
     let server = Running::serve(&[]);
     let (at, nowhere) = (address(&server), testkit::process::free_port().to_string());
     let nowhere = format!("127.0.0.1:{nowhere}");
@@ -286,7 +286,7 @@ fn the_dump_of_yesterday_outlives_a_server_that_is_away() {
 }
 
 #[test]
-fn a_dump_that_is_not_whole_or_none_is_an_error() {
+fn an_incomplete_or_invalid_dump_is_an_error() {
     let server = Running::serve(&[]);
     let at = address(&server);
     fill(&mut server.connect());
@@ -313,7 +313,7 @@ fn a_dump_that_is_not_whole_or_none_is_an_error() {
 }
 
 #[test]
-fn what_expired_since_the_dump_is_left_out() {
+fn items_expired_since_the_dump_are_skipped() {
     let server = Running::serve(&[]);
     let scratch = Scratch::new();
     let file = scratch.text("dump");
@@ -326,7 +326,7 @@ fn what_expired_since_the_dump_is_left_out() {
 }
 
 #[test]
-fn items_that_a_server_refuses_are_a_part_and_late_ones_are_kept() {
+fn refused_items_are_reported_and_far_expirations_are_kept() {
     let (ours, theirs) = (Running::serve(&[]), Server::memcached(&[]));
     let scratch = Scratch::new();
     let file = scratch.text("dump");
@@ -350,7 +350,7 @@ fn items_that_a_server_refuses_are_a_part_and_late_ones_are_kept() {
 }
 
 #[test]
-fn keys_and_their_sizes_are_shown_so_that_no_key_is_a_command() {
+fn keys_and_sizes_are_listed_with_keys_encoded() {
     let (ours, theirs) = (Running::serve(&[]), Server::memcached(&[]));
     for (mut wire, at) in
         [(ours.connect(), address(&ours)), (theirs.connect(), theirs.addr().to_string())]
@@ -377,7 +377,7 @@ fn keys_and_their_sizes_are_shown_so_that_no_key_is_a_command() {
 }
 
 #[test]
-fn servers_that_answer_are_told_from_those_that_do_not() {
+fn ping_distinguishes_answering_servers_from_others() {
     let (ours, theirs) = (Running::serve(&[]), Server::memcached(&[]));
     let (ours_at, theirs_at) = (address(&ours), theirs.addr().to_string());
     let both = said(&["ping", &ours_at, &theirs_at]);
@@ -440,7 +440,7 @@ fn certify(scratch: &Scratch) {
 }
 
 #[test]
-fn logins_and_tls_are_the_servers() {
+fn commands_use_the_tls_and_logins_of_each_server() {
     let scratch = Scratch::new();
     let (ca, key, chain) =
         (scratch.text("ca.pem"), scratch.text("key.pem"), scratch.text("chain.pem"));
@@ -511,7 +511,7 @@ fn answer(mut stream: &std::net::TcpStream, values: &[u8]) {
 
 /// How far it is, in a terminal, which `script` makes; a log gets the end alone.
 #[test]
-fn progress_is_shown_on_a_terminal_alone() {
+fn progress_is_shown_only_on_a_terminal() {
     let (from, to) = (Running::serve(&[]), Running::serve(&[]));
     fill(&mut from.connect());
     // Longer than a line of progress takes to be drawn.

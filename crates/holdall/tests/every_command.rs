@@ -81,7 +81,7 @@ fn pages() -> Vec<Page> {
 
 /// Nobody finds a flag in a list that fills the screen.
 #[test]
-fn help_of_a_command_is_its_own() {
+fn help_of_a_command_matches_its_help_flag() {
     for page in pages().into_iter().filter(|page| !page.words.is_empty()) {
         let (last, words) = page.words.split_last().unwrap();
         let shown = run(&[&["help".to_owned()], words].concat(), last);
@@ -100,7 +100,7 @@ fn many_flags_are_in_groups() {
 }
 
 #[test]
-fn an_unknown_flag_ends_with_64_and_nothing_on_stdout() {
+fn an_unknown_flag_exits_with_64_and_an_empty_stdout() {
     for page in pages() {
         let ended = run(&page.words, "--no-such-flag");
         let why = format!("{:?}: {}", page.words, stderr(&ended));
@@ -112,7 +112,7 @@ fn an_unknown_flag_ends_with_64_and_nothing_on_stdout() {
 
 /// Without its third letter, each flag still gets the right suggestion.
 #[test]
-fn a_misspelt_flag_of_any_command_is_answered_with_the_right_one() {
+fn a_misspelt_flag_gets_the_right_suggestion() {
     let mut tried = 0;
     for page in pages().iter().filter(|page| page.is_ours()) {
         // It passes flags on to the server's command line, and knows those alone.
@@ -139,7 +139,7 @@ fn a_misspelt_flag_of_any_command_is_answered_with_the_right_one() {
 
 /// With a letter missing, and with two letters exchanged.
 #[test]
-fn a_misspelt_subcommand_is_answered_with_the_right_one() {
+fn a_misspelt_subcommand_gets_the_right_suggestion() {
     let mut tried = 0;
     for page in pages() {
         for name in page.subcommands().iter().filter(|name| name.len() >= 3) {

@@ -28,7 +28,7 @@ fn commands() -> Vec<String> {
 }
 
 #[test]
-fn a_wrong_command_line_ends_with_64_and_names_the_word() {
+fn an_unknown_flag_exits_with_64_and_is_named() {
     let commands = commands();
     assert!(commands.len() > 20, "{commands:?}");
     for command in &commands {
@@ -41,7 +41,7 @@ fn a_wrong_command_line_ends_with_64_and_names_the_word() {
 }
 
 #[test]
-fn values_out_of_range_end_with_64() {
+fn out_of_range_values_exit_with_64() {
     for arguments in [
         &["bench", "sweep", "connections", "0,1"][..],
         &["bench", "sweep", "threads", "1,2"],
@@ -60,7 +60,7 @@ fn values_out_of_range_end_with_64() {
 
 /// The server takes such files, and its log warns of what they do not do.
 #[test]
-fn settings_without_effect_end_with_1() {
+fn settings_without_effect_exit_with_1() {
     let scratch = Scratch::new();
     let file = scratch.text("memcached.conf");
     for (text, lines) in [
@@ -82,7 +82,7 @@ fn settings_without_effect_end_with_1() {
 
 /// A run that fails has not cost the result of the one before, and a report not its input.
 #[test]
-fn a_file_stays_until_there_is_another_one() {
+fn a_failed_run_keeps_the_existing_file() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let scratch = Scratch::new();
     let kept = scratch.text("kept.json");
@@ -105,7 +105,7 @@ fn a_file_stays_until_there_is_another_one() {
 }
 
 #[test]
-fn a_full_disk_ends_with_1() {
+fn a_full_disk_exits_with_1() {
     let mut command = holdall(&["bench", "alert"]);
     command.stdout(fs::File::options().write(true).open("/dev/full").unwrap());
     let output = output(&mut command);
@@ -114,7 +114,7 @@ fn a_full_disk_ends_with_1() {
 }
 
 #[test]
-fn pages_end_with_0_and_go_to_stdout() {
+fn help_and_version_exit_with_0_on_stdout() {
     for command in commands() {
         let output = run(&[&command, "--help"]);
         assert_eq!(output.status.code(), Some(0), "{command} --help: {}", stderr(&output));
@@ -127,7 +127,7 @@ fn pages_end_with_0_and_go_to_stdout() {
 }
 
 #[test]
-fn a_misspelt_command_or_flag_is_answered_with_what_was_meant() {
+fn a_misspelt_command_or_flag_gets_a_suggestion() {
     for (arguments, meant) in [
         (&["verson"][..], "version"),
         (&["cofig"], "config"),
@@ -150,7 +150,7 @@ fn a_misspelt_command_or_flag_is_answered_with_what_was_meant() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_ends_with_1() {
+fn an_unreachable_server_exits_with_1() {
     // Bound and given back: nobody listens there.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let scratch = Scratch::new();
@@ -173,7 +173,7 @@ fn a_server_that_does_not_answer_ends_with_1() {
 }
 
 #[test]
-fn what_cannot_be_used_ends_with_2() {
+fn unusable_files_exit_with_2() {
     let scratch = Scratch::new();
     for name in ["wrong.json", "wrong.toml"] {
         fs::write(scratch.path(name), "{ nonsense").unwrap();
@@ -211,7 +211,7 @@ fn what_cannot_be_used_ends_with_2() {
 }
 
 #[test]
-fn servers_end_with_their_own_statuses() {
+fn servers_exit_with_their_specific_statuses() {
     let scratch = Scratch::new();
     let missing = &scratch.text("missing");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -231,7 +231,7 @@ fn servers_end_with_their_own_statuses() {
 
 /// Each line of the log is an object, and the last says why, where, and what to do.
 #[test]
-fn a_start_that_fails_is_told_in_json() {
+fn a_failed_start_is_reported_in_json() {
     let scratch = Scratch::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
@@ -264,7 +264,7 @@ fn a_start_that_fails_is_told_in_json() {
 
 /// As it is of the other servers, by the form that the file asks for.
 #[test]
-fn an_invalidator_that_does_not_start_says_where_in_json() {
+fn a_failed_invalidator_start_is_located_in_json() {
     let scratch = Scratch::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let status = taken.local_addr().unwrap().to_string();
@@ -325,7 +325,7 @@ fn a_configuration_of_the_invalidator_is_checked_offline() {
 
 /// Less address space than `-m` reserves.
 #[test]
-fn no_memory_for_the_cache_ends_with_71() {
+fn insufficient_memory_for_the_cache_exits_with_71() {
     let program = env!("CARGO_BIN_EXE_holdall");
     let script = "ulimit -v 8000000; exec \"$0\" serve -p -1 -m 900g --log-format json";
     let output = output(std::process::Command::new("sh").args(["-c", script, program]));

@@ -46,7 +46,7 @@ impl Drop for Started {
 }
 
 #[test]
-fn each_line_has_the_time_and_warnings_say_so() {
+fn each_line_has_a_time_and_warnings_are_marked() {
     let running = Running::serve(&["-o", "hashpower=20", "-U", "0"]);
     let log = running.end();
     assert!(log.lines().count() > 2, "{log}");
@@ -167,7 +167,7 @@ fn a_refused_login_is_a_line_with_the_address() {
 }
 
 #[test]
-fn the_proxy_logs_in_the_same_way() {
+fn the_proxy_uses_the_same_log_format() {
     let route =
         ["route", "--config", r#"{"route": "NullRoute"}"#, "-p", "0", "--log-format", "json"];
     let (_started, line) = Started::first_line(holdall(&route));

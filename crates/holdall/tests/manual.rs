@@ -75,7 +75,7 @@ fn the_shell_completes_commands_and_flags() {
 }
 
 #[test]
-fn words_that_are_no_shell_or_folder_are_refused() {
+fn unknown_shells_and_unusable_directories_are_refused() {
     let scratch = Scratch::new();
     fs::write(scratch.path("file"), "").unwrap();
     for (words, status) in [

@@ -36,7 +36,7 @@ fn a_pid_file_that_cannot_be_written_is_a_warning() {
 }
 
 #[test]
-fn minus_d_leaves_a_server_with_a_session_of_its_own() {
+fn minus_d_starts_a_daemon_in_a_new_session() {
     let scratch = Scratch::new();
     let ports = scratch.path("ports");
     let pid_file = scratch.text("pid");
@@ -65,7 +65,7 @@ fn minus_d_leaves_a_server_with_a_session_of_its_own() {
 }
 
 #[test]
-fn minus_d_reports_what_fails_before_the_background() {
+fn minus_d_reports_errors_before_daemonizing() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     assert_eq!(output(&mut holdall(&["serve", "-d", "-p", &port])).status.code(), Some(71));
@@ -74,7 +74,7 @@ fn minus_d_reports_what_fails_before_the_background() {
 /// Replies to requests that were read before SIGTERM arrive whole, though they do not fit the
 /// socket's buffers and the client reads them afterwards; meanwhile nobody new is let in.
 #[test]
-fn sigterm_finishes_what_was_read_and_refuses_new_connections() {
+fn sigterm_finishes_read_requests_and_refuses_connections() {
     let value = vec![b'v'; 500_000];
     let mut running = Running::serve(&[]);
     let mut wire = running.connect();
@@ -100,7 +100,7 @@ fn sigterm_finishes_what_was_read_and_refuses_new_connections() {
 /// A client that never reads delays the end by the server's patience, not for ever; a second signal
 /// ends it at once.
 #[test]
-fn a_stuck_client_cannot_hold_the_end_up() {
+fn a_stuck_client_cannot_block_the_shutdown() {
     let ended_after = |second: bool| {
         let value = vec![b'v'; 500_000];
         let mut running = Running::serve(&[]);
@@ -156,7 +156,7 @@ fn a_client_that_stops_reading_is_dropped_and_counted() {
 }
 
 #[test]
-fn commands_are_printed_at_vv_alone() {
+fn commands_are_printed_only_at_vv() {
     let running = Running::serve(&[]);
     running.connect().expect(b"set quiet 0 0 1\r\nx\r\n", b"STORED\r\n");
     running.connect().expect(b"verbosity 2\r\n", b"OK\r\n");
@@ -170,7 +170,7 @@ fn commands_are_printed_at_vv_alone() {
 }
 
 #[test]
-fn each_ending_signal_ends_it_and_sighup_does_not() {
+fn termination_signals_end_the_server_and_sighup_does_not() {
     for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
         let mut running = Running::serve(&[]);
         running.connect().expect(VERSION.0, VERSION.1);
@@ -197,7 +197,7 @@ fn the_shutdown_command_ends_it_only_when_enabled() {
 }
 
 #[test]
-fn a_unix_socket_has_its_mode_and_owner_and_goes_with_the_server() {
+fn a_unix_socket_has_mode_and_owner_and_is_removed_at_exit() {
     let scratch = Scratch::new();
     let path = scratch.path("sock");
     let running = Running::serve(&["-s", path.to_str().unwrap(), "-a", "0640"]);
@@ -234,7 +234,7 @@ fn a_stale_unix_socket_is_replaced() {
 }
 
 #[test]
-fn the_port_file_has_memcacheds_form() {
+fn the_port_file_has_memcacheds_format() {
     let running = Running::start(memcached(&[
         "-p",
         "-1",
@@ -322,7 +322,7 @@ fn workers_are_bound_to_their_cpus() {
 
 /// `-k` either locks what is in use, and no more, or says that it could not.
 #[test]
-fn locked_memory_is_what_is_in_use() {
+fn minus_k_locks_only_memory_in_use() {
     let running = Running::serve(&["-k", "-m", "512"]);
     running.connect().expect(VERSION.0, VERSION.1);
     let kib = |name| -> u64 {
@@ -344,7 +344,7 @@ fn a_connection_limit_raises_the_file_limit() {
 }
 
 #[test]
-fn the_service_manager_hears_of_start_and_end() {
+fn the_service_manager_is_notified_of_start_and_stop() {
     let scratch = Scratch::new();
     let path = scratch.path("notify");
     let manager = UnixDatagram::bind(&path).unwrap();

@@ -37,7 +37,7 @@ fn endpoint(running: &Running) -> SocketAddr {
 /// Names and types as the exporter has them; those that need extstore or a proxy are declared and
 /// have no samples.
 #[test]
-fn every_name_of_memcacheds_exporter_is_there_with_its_type() {
+fn every_metric_of_memcached_exporter_exists_with_its_type() {
     let (running, address) = shown(&[]);
     running
         .connect()
@@ -61,7 +61,7 @@ fn every_name_of_memcacheds_exporter_is_there_with_its_type() {
 
 /// The numbers are those of `stats`, split as the exporter splits them.
 #[test]
-fn requests_are_counted_as_the_exporter_counts_them() {
+fn request_counts_match_memcached_exporter() {
     let (running, address) = shown(&["-c", "100"]);
     let mut wire = running.connect();
     for (request, reply) in [
@@ -137,7 +137,7 @@ fn leases_latencies_and_namespaces_are_shown() {
 }
 
 #[test]
-fn connections_are_counted_by_the_listener_that_they_came_to() {
+fn connections_are_counted_per_listener() {
     let (running, address) = shown(&["-l", "127.0.0.1,127.0.0.2"]);
     // As the log names it: each has a port of its own.
     let named = |ip: &str| {
@@ -162,7 +162,7 @@ fn connections_are_counted_by_the_listener_that_they_came_to() {
 
 /// A hundred at once, one of which says nothing: the others are answered, and it does not grow old.
 #[test]
-fn a_hundred_scrapers_are_served_though_one_is_silent() {
+fn a_silent_scraper_does_not_block_a_hundred_others() {
     let (_running, address) = shown(&[]);
     let mut silent = TcpStream::connect(address).unwrap();
     let mut scrapers: Vec<TcpStream> =
@@ -185,7 +185,7 @@ fn a_hundred_scrapers_are_served_though_one_is_silent() {
 
 /// The filters of system calls leave the endpoint what it needs.
 #[test]
-fn a_confined_server_shows_the_same() {
+fn a_confined_server_exports_the_same_metrics() {
     let (_running, address) = shown(&["-o", "drop_privileges"]);
     let families = metrics(address);
     for name in ["process_open_fds", "process_cpu_seconds_total", "process_start_time_seconds"] {
@@ -230,7 +230,7 @@ fn health_gives_reasons() {
 
 /// Not ready at once, and serving: old connections and new ones; a second signal ends it at once.
 #[test]
-fn sigterm_makes_a_server_with_a_drain_window_unready_and_it_serves_on() {
+fn during_the_drain_window_a_server_is_unready_but_serves() {
     let (mut running, address) = shown(&["--drain", "3600"]);
     let mut old = running.connect();
     old.expect(b"mn\r\n", b"MN\r\n");
@@ -248,7 +248,7 @@ fn sigterm_makes_a_server_with_a_drain_window_unready_and_it_serves_on() {
 }
 
 #[test]
-fn after_the_window_connections_are_closed_between_requests() {
+fn after_the_drain_window_connections_close_between_requests() {
     let (mut running, address) = shown(&["--drain", "1"]);
     let mut wire = running.connect();
     wire.expect(b"mn\r\n", b"MN\r\n");
@@ -273,7 +273,7 @@ fn wake_ups(pid: u32) -> u64 {
 
 /// A count, not a time: five wake-ups a second may be on average. It was 107.
 #[test]
-fn an_idle_server_sleeps_and_still_frees_what_expires() {
+fn an_idle_server_sleeps_but_frees_expired_items() {
     const SECS: u64 = 4;
     let (running, address) = shown(&[]);
     let mut wire = running.connect();

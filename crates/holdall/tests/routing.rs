@@ -27,7 +27,7 @@ fn a_good_configuration_has_no_finding() {
 }
 
 #[test]
-fn findings_have_a_place_and_a_status() {
+fn findings_have_a_position_and_an_exit_status() {
     let warnings = "router_odd.json:4:10: warning: the pool 'a' has the server h:1 twice, first in line 4\n\
         router_odd.json:5:10: warning: no request reaches the pool 'b'\n\
         router_odd.json:7:21: warning: deleted items come back from 'warm' of WarmUpRoute: set 'leases' or 'hold_off'\n\
@@ -48,7 +48,7 @@ fn findings_have_a_place_and_a_status() {
 
 /// The fleet's proxies tell each other at other servers of missed deletes.
 #[test]
-fn a_server_whose_mark_nobody_can_keep_is_noted() {
+fn a_server_without_another_for_its_mark_is_noted() {
     let check = |pools: &str, route: &str| {
         let scratch = Scratch::new();
         let text = format!(r#"{{"pools": {{{pools}}}, "route": {route}}}"#);
@@ -79,7 +79,7 @@ fn a_server_whose_mark_nobody_can_keep_is_noted() {
 }
 
 #[test]
-fn the_way_of_a_key_is_shown() {
+fn explain_shows_the_route_of_a_key() {
     let (get, status) = run(&["explain", "user:17", "--config", "router.json"]);
     assert_eq!(status, 0);
     assert!(
@@ -95,7 +95,7 @@ fn the_way_of_a_key_is_shown() {
 }
 
 #[test]
-fn the_way_of_a_key_is_json_too() {
+fn explain_prints_the_route_as_json() {
     let explain = ["explain", "user:17", "--config", "router.json"];
     let (text, status) = run(&[&explain[..], &["--json", "--diff", "router_grown.json"]].concat());
     assert_eq!(status, 0);
@@ -125,7 +125,7 @@ fn a_fifth_server_takes_a_fifth_of_the_keys() {
 
 /// Where servers are not listed but asked for by a running proxy, which these commands are not.
 #[test]
-fn sources_of_servers_are_known_and_not_asked() {
+fn discovery_sources_are_accepted_but_not_queried() {
     let sources = [
         "dns:cache:11211",
         "srv:_memcached._tcp.example.com",
@@ -159,7 +159,7 @@ fn sources_of_servers_are_known_and_not_asked() {
 }
 
 #[test]
-fn what_plan_writes_is_checked_and_explained_as_it_is() {
+fn plan_output_passes_check_and_explain_unchanged() {
     let scratch = Scratch::new();
     let topology = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/topology.toml");
     let (out, topology) = (scratch.text("out"), topology.display().to_string());
@@ -189,7 +189,7 @@ fn what_plan_writes_is_checked_and_explained_as_it_is() {
 }
 
 #[test]
-fn migrate_says_in_json_what_it_made() {
+fn migrate_reports_its_results_as_json() {
     let scratch = Scratch::new();
     let envoy = scratch.text("envoy.yaml");
     let kind = "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";

@@ -32,7 +32,7 @@ fn shown(running: &Running, name: &str) -> String {
 }
 
 #[test]
-fn what_can_change_does_on_sighup_and_the_rest_is_named() {
+fn sighup_applies_live_settings_and_names_the_others() {
     let scratch = Scratch::new();
     let running = serve(&scratch, "port = -1\nverbose = 1\nmemory_limit = 64\nconn_limit = 40\n");
     assert_eq!(
@@ -70,7 +70,7 @@ fn what_can_change_does_on_sighup_and_the_rest_is_named() {
 /// The file is replaced and no signal sent. Each difference that `config diff` calls one that
 /// changes is gone then, and each other one is left and was named.
 #[test]
-fn a_file_that_changes_is_read_again_as_diff_says() {
+fn a_changed_file_is_reloaded_as_diff_predicts() {
     let scratch = Scratch::new();
     let running = serve(&scratch, "port = -1\n");
     let address = format!("127.0.0.1:{}", running.port("TCP INET"));
@@ -147,7 +147,7 @@ fn sampling_is_turned_off_and_on() {
 
 /// Its log is a full pipe, so the server waits in the middle of its start.
 #[test]
-fn a_sighup_while_the_server_starts_is_done_when_it_serves() {
+fn a_sighup_during_the_servers_start_is_handled_afterwards() {
     let scratch = Scratch::new();
     let (log, mut full) = io::pipe().unwrap();
     full.write_all(&[b'\n'; PIPE_BYTES]).unwrap();
@@ -175,7 +175,7 @@ const PIPE_BYTES: usize = 64 << 10;
 
 /// The time of drain that is in force is that of the file, not that of the start.
 #[test]
-fn an_end_takes_the_time_of_the_last_reload() {
+fn shutdown_uses_the_drain_time_of_the_last_reload() {
     let scratch = Scratch::new();
     let running = serve(&scratch, "port = -1\ndrain = 3600\n");
     fs::write(scratch.path("server.toml"), "port = -1\n").unwrap();
@@ -185,7 +185,7 @@ fn an_end_takes_the_time_of_the_last_reload() {
 }
 
 #[test]
-fn a_broken_file_changes_nothing_and_is_told_in_metrics() {
+fn a_broken_file_changes_nothing_and_shows_in_metrics() {
     let scratch = Scratch::new();
     let port = testkit::process::free_port();
     let good = format!("port = -1\nmetrics = \"127.0.0.1:{port}\"\nmemory_limit = 64\n");
@@ -272,7 +272,7 @@ fn a_connection_over_the_new_limit_is_refused() {
 }
 
 #[test]
-fn diff_says_how_each_difference_goes_away() {
+fn diff_shows_how_to_apply_each_difference() {
     let scratch = Scratch::new();
     let running = serve(&scratch, "port = -1\nmemory_limit = 64\n");
     let address = format!("127.0.0.1:{}", running.port("TCP INET"));
@@ -296,7 +296,7 @@ fn diff_says_how_each_difference_goes_away() {
 
 /// The server's own filter too, after it changed while the server ran.
 #[test]
-fn diff_compares_what_is_logged() {
+fn diff_compares_log_settings() {
     let scratch = Scratch::new();
     let running = serve(&scratch, "port = -1\n");
     let address = format!("127.0.0.1:{}", running.port("TCP INET"));
@@ -313,7 +313,7 @@ fn diff_compares_what_is_logged() {
 }
 
 #[test]
-fn check_and_show_go_by_file_and_environment() {
+fn check_and_show_read_file_and_environment() {
     let scratch = Scratch::new();
     let file = scratch.text("server.toml");
     fs::write(&file, "threads = 3\nmemory_limt = 5\n").unwrap();

@@ -93,12 +93,12 @@ fn assert_notifications(scratch: &Scratch, command: Command) {
 }
 
 #[test]
-fn the_server_says_that_it_is_ready_alive_and_ending() {
+fn the_server_notifies_ready_watchdog_and_stopping() {
     assert_notifications(&Scratch::new(), holdall(&["serve", "-p", "-1"]));
 }
 
 #[test]
-fn the_proxy_says_that_it_is_ready_alive_and_ending() {
+fn the_proxy_notifies_ready_watchdog_and_stopping() {
     let scratch = Scratch::new();
     let port = free_port().to_string();
     let config = r#"{"pools":{"A":{"servers":["127.0.0.1:1"]}},"route":"PoolRoute|A"}"#;
@@ -113,7 +113,7 @@ fn the_proxy_says_that_it_is_ready_alive_and_ending() {
 
 /// It waits in the middle of its start for whom it asks for its servers.
 #[test]
-fn a_sighup_while_the_proxy_starts_is_done_when_it_serves() {
+fn a_sighup_during_the_proxys_start_is_handled_afterwards() {
     let scratch = Scratch::new();
     let source = TcpListener::bind("127.0.0.1:0").unwrap();
     let servers = format!("elasticache:{}", source.local_addr().unwrap());
@@ -134,7 +134,7 @@ fn a_sighup_while_the_proxy_starts_is_done_when_it_serves() {
 
 /// Though its database and its clusters are away: a restart would not bring them back.
 #[test]
-fn the_invalidator_says_that_it_is_ready_alive_and_ending() {
+fn the_invalidator_notifies_ready_watchdog_and_stopping() {
     let scratch = Scratch::new();
     let started = Supervised::start(&scratch, invalidator(&scratch, free_port()));
     started.is_alive();
@@ -143,7 +143,7 @@ fn the_invalidator_says_that_it_is_ready_alive_and_ending() {
 
 /// The same process, as the manager sees it, with the settings that the file has now.
 #[test]
-fn the_invalidator_begins_again_by_a_configuration_that_can_be_used() {
+fn the_invalidator_restarts_only_with_a_valid_configuration() {
     let scratch = Scratch::new();
     let (before, after) = (free_port(), free_port());
     let started = Supervised::start(&scratch, invalidator(&scratch, before));
@@ -181,7 +181,7 @@ fn the_invalidator_begins_again_by_a_configuration_that_can_be_used() {
 
 /// Some come when the process has no handlers yet, which would end it.
 #[test]
-fn the_invalidator_outlives_signals_that_come_while_it_begins_again() {
+fn the_invalidator_survives_signals_during_a_restart() {
     let scratch = Scratch::new();
     let port = free_port();
     let mut started = Supervised::start(&scratch, invalidator(&scratch, port));
@@ -213,7 +213,7 @@ fn the_invalidator_outlives_signals_that_come_while_it_begins_again() {
 
 /// At any moment between the two processes: the stop is neither lost nor a death by the signal.
 #[test]
-fn a_stop_ends_the_invalidator_while_it_begins_again() {
+fn a_stop_during_a_restart_ends_the_invalidator() {
     const TURNS: u32 = 60;
     let scratch = Scratch::new();
     for turn in 0..TURNS {
@@ -248,7 +248,7 @@ fn with_socket(command: &Command, socket: TcpListener) -> Command {
 
 /// Nobody else can bind its address, since systemd keeps it.
 #[test]
-fn the_invalidator_answers_at_a_socket_of_systemd_and_passes_it_on() {
+fn the_invalidator_serves_and_passes_on_a_systemd_socket() {
     let scratch = Scratch::new();
     let kept = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kept.local_addr().unwrap();
@@ -276,7 +276,7 @@ fn the_invalidator_answers_at_a_socket_of_systemd_and_passes_it_on() {
 
 /// What was read from there and not delivered is in no file.
 #[test]
-fn an_invalidator_that_reads_stdin_does_not_begin_again() {
+fn an_invalidator_reading_stdin_does_not_restart() {
     let scratch = Scratch::new();
     let config = format!(
         "checkpoint = \"{}\"\n[source]\nkind = \"ndjson\"\n[keys.tables]\n\"a.b\" = \"{{id}}\"\n\
@@ -312,7 +312,7 @@ fn invalidator(scratch: &Scratch, port: u16) -> Command {
 
 /// Alive, and neither started nor ready: the log was never reached.
 #[test]
-fn an_invalidator_without_its_database_is_alive_and_says_what_is_missing() {
+fn an_invalidator_without_its_database_is_alive_but_not_ready() {
     let scratch = Scratch::new();
     let port = free_port();
     let mut command = invalidator(&scratch, port);

@@ -84,7 +84,7 @@ fn every_role_is_shown_with_its_numbers() {
 }
 
 #[test]
-fn a_proxy_has_the_quantiles_of_its_servers_answers() {
+fn a_proxy_shows_latency_quantiles_of_its_servers() {
     let server = Server::holdall(&[]);
     let router = Router::over(&[server.addr()], r#""PoolRoute|all""#, &[]);
     let mut wire = router.connect();
@@ -190,7 +190,7 @@ fn a_signal_restores_the_terminal() {
 }
 
 #[test]
-fn without_a_terminal_it_says_what_to_do() {
+fn top_without_a_terminal_suggests_once() {
     let output = output(&mut holdall(&["top", "127.0.0.1:1"]));
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("stdout is no terminal; --once prints"), "{output:?}");

@@ -60,7 +60,7 @@ impl Drop for Unread {
 }
 
 #[test]
-fn every_worker_serves_on_and_the_lost_lines_are_counted() {
+fn an_unread_log_blocks_no_worker_and_lost_lines_are_counted() {
     let mut server = Unread::serve();
     server.fill_the_log();
     for _ in 0..4 {
@@ -81,7 +81,7 @@ fn every_worker_serves_on_and_the_lost_lines_are_counted() {
 }
 
 #[test]
-fn the_server_ends_though_nobody_reads() {
+fn an_unread_log_does_not_block_the_shutdown() {
     let mut server = Unread::serve();
     server.fill_the_log();
     kill(server.child.id(), Signal::TERM);

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_is_one_line_a_key_and_one_answer() {
+    async fn a_batch_has_one_line_per_key_and_one_reply() {
         let (sent, result) = batch(&["a", "b c"], &["a"], "HD c7\r\nMN\r\n").await;
         assert_eq!(sent, "mg a c\r\nmd a q Pexecuted\r\nmd YiBj q Pexecuted b\r\nmn\r\n");
         assert_eq!(result.unwrap(), [Some(7)]);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_cached_is_told_beside_a_refusal() {
+    async fn a_refused_batch_still_reports_cached_values() {
         let (ours, mut theirs) = duplex(1 << 16);
         theirs.write_all(b"HD c7\r\nSERVER_ERROR away\r\nMN\r\n").await.unwrap();
         let key = Bytes::from_static(b"a");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_is_told_from_what_is_refused() {
+    async fn kept_and_refused_deletes_are_distinguished() {
         let (ours, mut theirs) = duplex(1 << 16);
         theirs.write_all(b"SERVER_ERROR kept for later\r\nMN\r\n").await.unwrap();
         let key = Bytes::from_static(b"a");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_prefix_holds_up_no_other() {
+    async fn a_refused_prefix_delays_no_other() {
         let (ours, mut theirs) = duplex(1 << 16);
         theirs.write_all(b"SERVER_ERROR away\r\nOK\r\n").await.unwrap();
         let prefixes = Flush::Prefixes(vec![Bytes::from_static(b"a:"), Bytes::from_static(b"b:")]);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn servers_out_of_reach_are_told_from_those_that_do_not_know_the_command() {
+    async fn only_a_server_error_counts_as_unreachable() {
         for (answer, expected) in
             [("OK", true), ("ERROR", true), ("SERVER_ERROR no answer (tko)", false)]
         {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn anything_but_the_answer_is_no_delivery() {
+    async fn only_the_expected_reply_is_a_delivery() {
         for answer in [
             "",
             "MN",

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn age_counts_from_the_write_and_two_intervals_are_too_many() {
+    async fn the_age_starts_at_the_write_and_is_late_after_two_intervals() {
         let every = Duration::from_secs(2);
         let stats = CanaryStats::default();
         tokio::time::advance(Duration::from_secs(3)).await;

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_flipped_bit_is_noticed() {
+    fn every_truncation_and_flipped_bit_is_detected() {
         let whole = text("shop", &position()).into_bytes();
         assert_eq!(parsed(&whole).unwrap(), position());
         for length in 0..whole.len() {
@@ -232,14 +232,14 @@ mod tests {
 
     /// Starting from the present would lose the changes between the two positions.
     #[test]
-    fn what_cannot_be_read_is_not_taken_for_no_checkpoint() {
+    fn an_unreadable_checkpoint_is_not_a_missing_one() {
         let folder = tempfile::tempdir().unwrap();
         let read = read(&KeptFile(folder.path().to_owned()), "shop");
         assert!(matches!(read, Err(CheckpointError::Io { .. })), "{read:?}");
     }
 
     #[tokio::test]
-    async fn a_file_is_replaced_as_a_whole() {
+    async fn a_checkpoint_is_replaced_atomically() {
         let folder = tempfile::tempdir().unwrap();
         let keep = KeptFile(folder.path().join("cp"));
         assert_eq!(read(&keep, "shop").unwrap(), None);

@@ -529,7 +529,7 @@ routers = ["127.0.0.1:5000"]
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn configuration_errors_are_named() {
         for (from, to, said) in [
             ("kind = \"mariadb\"", "kind = \"oracle\"", "f:4:8: unknown variant"),
             ("server_id = 4001", "", "server_id"),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_waits_once_and_the_oldest_counts() {
+    async fn each_key_is_deferred_once_and_the_oldest_age_counts() {
         let mut deferred = Deferred::default();
         deferred.note_age(5);
         assert_eq!(deferred.oldest_us, 0, "nothing is here");

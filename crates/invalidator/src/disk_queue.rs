@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_read_as_it_was_written() {
+    fn work_round_trips_through_records() {
         let prefixes = Flush::Prefixes(vec!["user:".into(), "mail:".into()]);
         for work in [
             deletes(&[b"a", b"with space", b"\0\n\xff"]),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_is_given_in_order_until_it_is_acknowledged_and_over_a_restart() {
+    async fn records_are_returned_in_order_until_acknowledged() {
         let folder = tempfile::tempdir().unwrap();
         let (disk_queue, damage) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
         assert_eq!(damage, [""; 0]);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flush_takes_the_place_of_everything_when_it_is_full() {
+    async fn a_flush_replaces_everything_if_the_queue_is_full() {
         let folder = tempfile::tempdir().unwrap();
         let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 10_000).unwrap();
         let key = [b'k'; 200];
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_left_of_a_chunk_is_stored_however_full_the_queue_is() {
+    async fn the_rest_of_a_chunk_is_stored_even_if_the_queue_is_full() {
         let folder = tempfile::tempdir().unwrap();
         let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 10_000).unwrap();
         let key = [b'k'; 200];
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn deliveries_are_stored_whole_and_those_that_are_count_when_the_next_one_is_refused() {
+    async fn a_refused_append_reports_how_many_deliveries_were_stored() {
         let folder = tempfile::tempdir().unwrap();
         let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 10_000).unwrap();
         let key: &[u8] = &[b'k'; 200];

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_numbers_and_texts_are_texts() {
+    fn status_values_keep_their_json_types() {
         let lines = "STAT position lsn:0/5\r\nSTAT keys 18446744073709551615\r\n\
                      STAT cluster:a:b:lag_ms 7\r\nSTAT cluster:a:b:last_error 5\r\n\
                      STAT cluster:c:lag_ms 0\r\nEND\r\n";

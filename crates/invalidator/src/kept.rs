@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_other_routers_are_asked_at_once_and_then_all_without_keeping() {
+    async fn kept_deletes_go_to_the_other_routers_and_then_to_all() {
         let net = Net::default();
         let (reaches, executed, now) =
             (Arc::clone(&net.reaches), Arc::clone(&net.executed), Arc::clone(&net.now));

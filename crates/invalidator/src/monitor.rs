@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_one_in_so_many_and_always_the_same() {
+    fn sampling_has_the_set_rate_and_is_deterministic() {
         let (sender, _receiver) = mpsc::channel(1);
         let sampler = Sampler { one_in: 100, sender };
         let taken = |from: u32| {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_samples_tell_agrees_with_all() {
+    async fn samples_agree_with_the_whole() {
         const KEYS: u32 = 60_000;
         let (all, sampled) = (watched(1, KEYS).await, watched(10, KEYS).await);
         let figures = |stats: &Stats| {

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_is_a_set_whose_data_are_name_and_password() {
+    async fn a_login_is_a_set_command_with_name_and_password() {
         let (done, sent) = answered(b"STORED\r\n").await;
         done.unwrap();
         assert_eq!(sent, b"set login 0 0 11\r\napp se:cret\r\n");

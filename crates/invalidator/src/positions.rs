@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn of_positions_without_a_delivery_between_them_the_last_one_is_held() {
+    fn only_the_last_position_between_deliveries_is_held() {
         let positions = Positions::default();
         positions.push(1, at(10));
         (0..100_000).for_each(|lsn| positions.push(2, at(20 + lsn)));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_delivery_that_waits_there_are_never_many_and_the_newest_is_there() {
+    fn held_positions_are_bounded_and_include_the_newest() {
         let positions = Positions::default();
         for seq in 1..=1_000_000 {
             positions.push(seq, at(seq));

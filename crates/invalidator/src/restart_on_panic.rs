@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_and_are_forgotten_after_a_long_run() {
+    fn pauses_grow_and_are_reset_after_a_long_run() {
         let mut before = History::default();
         let mut pauses = Vec::new();
         for _ in 0..12 {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_again_as_it_began_but_at_the_position_that_was_kept() {
+    fn a_restart_keeps_its_arguments_but_uses_the_kept_position() {
         let before: History = "3:400".parse().unwrap();
         assert_eq!(before.to_string(), "3:400");
         assert!("3".parse::<History>().is_err() && "a:1".parse::<History>().is_err());

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_seen_goes_out_and_the_position_waits_for_what_is_not() {
+    async fn visible_work_is_sent_and_the_position_waits_for_the_rest() {
         let world = World::start();
         for xid in 1..=3 {
             world.read(Mark::Xid(xid), u64::from(xid)).await;
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_ever_for_a_probe_that_fails() {
+    async fn a_failing_probe_delays_work_only_for_a_limited_time() {
         let world = World::start();
         *world.sight.lock() = Err(SourceError::Lost("too many connections".to_owned()));
         world.read(Mark::Xid(1), 1).await;

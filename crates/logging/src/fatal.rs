@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_names_its_place_by_its_beginning() {
+    fn the_place_is_the_prefix_of_the_message() {
         for (message, place) in [
             ("-p: 70000 is too large", Some("-p")),
             ("-c (--conn-limit): 'x' is no number", Some("-c (--conn-limit)")),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_object_or_one_sentence() {
+    fn a_fatal_error_is_one_line_in_each_format() {
         let hint = Some("say \"less\"");
         assert_eq!(
             line("holdall", Format::Text, "-p: bad", hint),

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_has_its_own_level_or_that_of_all() {
+    fn a_part_has_its_own_or_the_default_level() {
         let filter: Filter = "warn,connections=debug".parse().unwrap();
         let would = |part: &str, level| filter.0.would_enable(part, &level);
         assert!(would("connections", Level::DEBUG) && would("server", Level::WARN));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_reads_as_it_is_written() {
+    fn filters_round_trip_through_text() {
         for (written, read) in [
             ("warn", "warn"),
             ("debug,connections=off", "connections=off,debug"),

@@ -226,7 +226,7 @@ mod tests {
     const HOSTILE: &str = "get \u{1b}[2J\r\n\"x\\\u{85}\u{0}é";
 
     #[test]
-    fn no_character_of_a_message_moves_a_cursor() {
+    fn control_characters_of_a_message_are_escaped() {
         let shown = Visible(&format_args!("{HOSTILE}")).to_string();
         assert_eq!(shown, "get \\u{1b}[2J\\r\\n\"x\\\\u{85}\\u{0}é");
     }

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_is_stuck_holds_up_nobody_at_the_end() {
+    fn a_stuck_writer_does_not_block_close() {
         let queue = opened();
         assert_eq!(queue.push(format_args!("a\n")), Push::Queued);
         queue.close(Instant::now());

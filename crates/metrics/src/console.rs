@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_of_every_address_is_reached_on_this_host() {
+    fn a_wildcard_listener_is_reached_by_loopback() {
         let of = |text: &str| reachable(text.parse().unwrap()).to_string();
         assert_eq!(of("0.0.0.0:11211"), "127.0.0.1:11211");
         assert_eq!(of("[::]:11211"), "[::1]:11211");

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn within_the_window_the_process_is_not_ready_and_nothing_is_closed() {
+    fn within_the_drain_window_the_process_is_only_unready() {
         let (end, closed, is_closed) = end(Duration::from_secs(3600));
         let ending = end.begin(move || {
             let _ = closed.send(());

@@ -254,7 +254,7 @@ mod tests {
 
     /// More connections than the limit are silent, and all requests are answered.
     #[test]
-    fn silent_connections_keep_nobody_out() {
+    fn silent_connections_do_not_block_other_clients() {
         let endpoint = endpoint();
         let connect = || TcpStream::connect(endpoint.address()).unwrap();
         let silent: Vec<TcpStream> = (0..CONNECTIONS_MAX + 20).map(|_| connect()).collect();
@@ -282,7 +282,7 @@ mod tests {
     /// Clients that do not read hold one of two pages, whole ones are there for others, and pages
     /// are current again when the silent clients have gone.
     #[test]
-    fn readers_that_do_not_read_hold_two_pages() {
+    fn stalled_readers_hold_at_most_two_pages() {
         let shown: Arc<Shown> = Arc::default();
         let endpoint = endpoint_of(Arc::clone(&shown));
         let silent: Vec<TcpStream> = (0..100)
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_in_pieces_is_put_together_and_one_without_an_end_refused() {
+    fn a_split_head_is_reassembled_and_an_endless_one_refused() {
         let endpoint = endpoint();
         let mut stream = TcpStream::connect(endpoint.address()).unwrap();
         for piece in SCRAPE.as_bytes().chunks(3) {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_another_protocol_are_answered_until_one_ends_it() {
+    fn lines_of_another_protocol_are_answered_until_quit() {
         let endpoint = endpoint();
         assert_eq!(ask(endpoint.address(), "stats\r\nmore\nquit\nx\n"), "<stats>\n<more>\n");
         let long = "s".repeat(HEAD_BYTES_MAX + 1);

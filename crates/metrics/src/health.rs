@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_ready_from_its_start_to_the_beginning_of_its_end() {
+    fn a_process_is_ready_from_start_to_shutdown() {
         let health = Health::default();
         assert!(health.started().fault.is_some());
         health.start();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_does_not_turn_is_stuck_after_a_while_and_well_when_it_turns_again() {
+    fn a_thread_without_progress_is_stuck_until_it_continues() {
         let (turns, begin) = (Turns::default(), Instant::now());
         let at = |secs: u64, counts: &[u64]| {
             let stuck = turns.stuck(counts, begin + Duration::from_secs(secs));

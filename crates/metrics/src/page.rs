@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_ends_with_everything() {
+    fn a_histogram_ends_with_the_infinite_bucket() {
         let mut page = Page::new("");
         page.family("t", Kind::Histogram, "Times.");
         page.histogram("t", &[("s", "x")], [(0.001, 1), (2.0, 3)], [], 4.25, 5);

@@ -172,7 +172,7 @@ mod tests {
     use crate::page::Page;
 
     #[test]
-    fn families_come_back_from_their_messages() {
+    fn metric_families_round_trip_through_protobuf() {
         let mut page = Page::new("a_");
         page.family("none", Kind::Gauge, "Nothing here.");
         page.family("up", Kind::Gauge, "Up.");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_one_bucket_are_added_up_and_neighbours_share_a_span() {
+    fn equal_buckets_are_summed_and_adjacent_ones_share_a_span() {
         let (spans, deltas) = native(&[(1.0, 2), (1.05, 3), (1.06, 4), (1.15, 1)]);
         assert_eq!((spans, deltas), (vec![Span { offset: 0, length: 3 }], vec![2, 5, -6]));
         assert_eq!(

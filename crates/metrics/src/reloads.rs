@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_file_shows_until_one_is_taken() {
+    fn a_failed_reload_shows_until_one_succeeds() {
         let (users, other) = (LastReload::default(), LastReload::default());
         let shown = || {
             let mut page = Page::new("holdall_");

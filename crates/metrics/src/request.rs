@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_or_no_request_is_told_apart() {
+    fn partial_and_invalid_requests_are_distinguished() {
         assert!(matches!(head(b"GET /metrics HTTP/1.1\r\nHost:"), Head::Partial));
         assert!(matches!(head(b"GET /metrics HTTP/9.9\r\n\r\n"), Head::Broken));
         assert!(matches!(head(b"\0\0\0\r\n\r\n"), Head::Broken));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_sent_to_who_prefers_them() {
+    fn protobuf_is_sent_if_the_client_prefers_it() {
         let proto = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily";
         let wanted = format!("{proto}; encoding=delimited");
         // Prometheus with native histograms, and without.

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_hangs_says_nothing_until_it_is_known_to_end() {
+    fn a_hung_process_sends_no_watchdog_message_until_shutdown() {
         let (said, words) = mpsc::channel();
         let (is_alive, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
         let (alive, asks) = (Arc::clone(&is_alive), Arc::clone(&asked));

@@ -98,7 +98,7 @@ fn prefixes_clusters_and_mirrors_of_redis_proxy_become_routes() {
 }
 
 #[test]
-fn tcp_proxy_leads_to_any_server_of_its_cluster() {
+fn tcp_proxy_becomes_a_random_route_over_its_cluster() {
     let made = from_envoy("envoy.yaml", ENVOY, Some("raw")).unwrap();
     let whole: Value = serde_json::from_str(&made.text).unwrap();
     assert_eq!(whole["route"], json!({ "type": "RandomRoute", "children": "Pool|main" }));
@@ -106,7 +106,7 @@ fn tcp_proxy_leads_to_any_server_of_its_cluster() {
 }
 
 #[test]
-fn configurations_that_lead_nowhere_say_why() {
+fn unusable_configurations_are_refused_with_a_reason() {
     for (text, wanted, why) in [
         ("a: [", None, "envoy.yaml:2:1: error"),
         ("admin: {}", None, "no listener of static_resources"),

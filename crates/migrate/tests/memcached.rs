@@ -11,7 +11,7 @@ fn present(of: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_memcached_s_settings_become_a_file_without_a_fault() {
+fn memcached_settings_become_a_valid_file() {
     let made = from_memcached(&present(&[
         ("maxbytes", "268435456"),
         ("maxconns", "2000"),
@@ -49,13 +49,13 @@ fn a_memcached_s_settings_become_a_file_without_a_fault() {
 }
 
 #[test]
-fn memcached_s_default_ratio_of_automove_gives_way_to_ours() {
+fn memcacheds_default_automove_ratio_is_omitted() {
     let made = from_memcached(&present(&[("slab_automove_ratio", "0.80")]));
     assert!(!made.text.contains("slab_automove_ratio"), "{}", made.text);
 }
 
 #[test]
-fn what_a_hostile_server_says_stays_inside_of_its_setting() {
+fn a_hostile_servers_values_are_escaped() {
     let made = from_memcached(&present(&[
         ("inter", "x\"]\nmemory_limit = 1\n#"),
         ("maxconns", "7\ndaemon = true"),

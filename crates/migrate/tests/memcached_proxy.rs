@@ -76,7 +76,7 @@ fn prefixes_commands_and_handlers_become_routes() {
 }
 
 #[test]
-fn variables_loops_and_functions_of_the_file_count() {
+fn variables_loops_and_functions_are_evaluated() {
     let (route, _) = routes(
         r#"
         require("routelib")
@@ -94,7 +94,7 @@ fn variables_loops_and_functions_of_the_file_count() {
 }
 
 #[test]
-fn settings_become_the_pools_or_are_said() {
+fn settings_become_pool_settings_or_notes() {
     let made = from_memcached_proxy(
         "proxy.lua",
         r#"
@@ -132,7 +132,7 @@ fn settings_become_the_pools_or_are_said() {
 }
 
 #[test]
-fn files_that_cannot_be_taken_over_say_why() {
+fn unusable_files_are_refused_with_a_reason() {
     for (lua, why) in [
         ("pools{", "proxy.lua:1:"),
         ("routes{ default = route_direct{ child = 'x' } }", "names the pool 'x'"),
@@ -168,7 +168,7 @@ const PLACES: [(&str, &str, [u32; 11]); 4] = [
 ];
 
 #[test]
-fn keys_go_to_the_servers_of_the_proxy() {
+fn keys_map_to_the_same_servers_as_in_the_proxy() {
     let long = "long".repeat(50);
     let keys = [
         "a",

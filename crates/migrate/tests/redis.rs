@@ -23,7 +23,7 @@ fn redis(config: &[(&str, &str)], calls: &[(&str, u64)], kinds: &[(&str, u64)]) 
 }
 
 #[test]
-fn every_address_is_written_as_the_server_takes_it() {
+fn bind_addresses_are_converted() {
     for (bind, listen) in [
         ("* -::*", r#"["*"]"#),
         ("*", r#"["0.0.0.0"]"#),
@@ -38,7 +38,7 @@ fn every_address_is_written_as_the_server_takes_it() {
 }
 
 #[test]
-fn protected_mode_without_a_password_stays_on_its_host() {
+fn protected_mode_without_a_password_listens_on_loopback() {
     let listen = |version, config: &[(&str, &str)]| {
         let made = from_redis(&Redis { version, ..redis(config, &[], &[]) });
         let is_noted = made.notes.iter().any(|note| note.starts_with("protected-mode:"));
@@ -60,7 +60,7 @@ fn protected_mode_without_a_password_stays_on_its_host() {
 }
 
 #[test]
-fn settings_become_a_file_without_a_fault() {
+fn settings_become_a_valid_file() {
     let made = from_redis(&redis(
         &[
             ("bind", "127.0.0.1 -::1"),
@@ -102,7 +102,7 @@ memory_limit = 1024
 }
 
 #[test]
-fn data_and_commands_without_a_counterpart_are_said() {
+fn unsupported_data_and_commands_are_noted() {
     let calls = [("hgetall", 7), ("setnx", 3), ("config|get", 9), ("ping", 1)];
     let made = from_redis(&redis(&[], &calls, &[("string", 90), ("hash", 10)]));
     for part in [

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_does_not_fit_is_the_greatest_or_its_low_half() {
+    fn overflow_saturates_or_truncates() {
         assert_eq!((saturating_u32(1 << 32), low_u32(1 << 32 | 5)), (u32::MAX, 5));
     }
 

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_has_the_moment_of_its_arrival() {
+    fn received_data_has_its_arrival_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();

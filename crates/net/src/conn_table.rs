@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_used_again_slot_refuses_the_old_token() {
+    fn a_reused_slot_refuses_the_old_token() {
         let mut slots = ConnTable::with_room(2);
         let (first, second) = (slots.insert('a'), slots.insert('b'));
         assert_eq!(slots.remove(first), Some('a'));

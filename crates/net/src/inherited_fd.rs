@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_serves_and_what_does_not_listen_is_refused() {
+    fn an_inherited_listener_works_and_other_fds_are_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let bound = listener.local_addr().unwrap();
         let (address, copy) = inherited_listener(listener.as_raw_fd()).unwrap();

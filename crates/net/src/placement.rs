@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_one_can_carry_are_joined_after_a_while() {
+    fn two_lightly_loaded_workers_are_merged_after_a_while() {
         let mut calm = 0;
         for _ in 1..CALM_WINDOWS {
             assert_eq!(HALF.step(&[200, 100], 1, &mut calm), Step::Keep);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_load_is_none() {
+    fn an_outdated_load_counts_as_zero() {
         let load = Load::default();
         load.set(300, 1000);
         assert_eq!((load.get(1000), load.get(1000 + STALE_MS)), (300, 300));

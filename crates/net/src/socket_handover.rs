@@ -299,7 +299,7 @@ mod tests {
     /// A port that is named keeps its place in the list, which determines its mode, regardless of
     /// the entries before it.
     #[test]
-    fn a_port_that_is_named_is_not_taken_for_any() {
+    fn a_named_port_keeps_its_place_among_ephemeral_ones() {
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let old = Listen { tcp: vec![any, any], backlog: 16, ..Listen::default() };
         let old = old.bind().unwrap();
@@ -327,7 +327,7 @@ mod tests {
 
     /// A connection made before the sockets changed hands is accepted after it.
     #[test]
-    fn who_waits_while_sockets_change_hands_is_served() {
+    fn waiting_clients_are_served_after_a_handover() {
         let path = std::env::temp_dir().join(format!("net-inherit-{}", std::process::id()));
         let mut old = listen(&path).bind().unwrap();
         let addresses: Vec<_> = old.addresses().cloned().collect();
@@ -362,7 +362,7 @@ mod tests {
     /// The file has the mode that systemd gave it, stays when the last copy is gone, and the next
     /// process knows its owner.
     #[test]
-    fn a_socket_of_systemd_stays_systemds_from_process_to_process() {
+    fn a_systemd_socket_is_still_systemds_after_handovers() {
         let path = std::env::temp_dir().join(format!("net-systemds-{}", std::process::id()));
         let kept = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let mut inherited = Inherited::default();
@@ -428,7 +428,7 @@ mod tests {
 
     /// Like systemd's, which belongs to another user than the server.
     #[test]
-    fn a_udp_socket_that_shares_its_port_with_nobody_is_served_alone() {
+    fn a_udp_socket_without_port_sharing_is_used_alone() {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = udp.local_addr().unwrap();
         let mut inherited = Inherited::default();
@@ -442,7 +442,7 @@ mod tests {
 
     /// As systemd passes them: without a description.
     #[test]
-    fn a_socket_is_known_by_the_address_that_it_is_bound_to() {
+    fn a_socket_is_identified_by_its_bound_address() {
         let path = std::env::temp_dir().join(format!("net-bound-{}", std::process::id()));
         let local = || TcpListener::bind("127.0.0.1:0").unwrap();
         let (clients, operators) = (local(), local());

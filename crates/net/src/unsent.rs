@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_peer_has_not_read_is_counted_until_it_does() {
+    fn unread_bytes_count_until_the_peer_reads_them() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut socket, _) = listener.accept().unwrap();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_what_was_there_has_held_it_for_no_time() {
+    fn reading_the_earlier_bytes_restarts_the_time() {
         let mut unread = Unread { sent: 1000, ..Unread::default() };
         unread.see(600, 10);
         assert_eq!(unread.since_ms(), Some(10));

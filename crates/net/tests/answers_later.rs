@@ -116,7 +116,7 @@ fn with_server(test: impl FnOnce(SocketAddr)) {
 }
 
 #[test]
-fn an_answer_from_outside_or_in_time_resumes_its_connection() {
+fn an_external_or_timed_reply_resumes_its_connection() {
     with_server(|address| {
         let mut client = TcpStream::connect(address).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -129,7 +129,7 @@ fn an_answer_from_outside_or_in_time_resumes_its_connection() {
 }
 
 #[test]
-fn what_is_owed_is_sent_after_the_end_of_input() {
+fn pending_replies_are_sent_after_the_end_of_input() {
     with_server(|address| {
         let mut client = TcpStream::connect(address).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

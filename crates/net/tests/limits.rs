@@ -28,7 +28,7 @@ fn is_stuck(server: &Running, count: usize) -> bool {
 }
 
 #[test]
-fn clients_that_do_not_read_hold_a_bounded_amount() {
+fn stalled_readers_hold_bounded_memory() {
     let server = Running::start(&one_worker());
     let mut clients: Vec<Client> = (0..4).map(|_| stuck(&server)).collect();
     eventually("all stuck", || is_stuck(&server, 4));
@@ -75,7 +75,7 @@ fn above_the_buffer_limit_the_longest_stuck_are_closed() {
 
 /// Each socket takes its client's whole replies, so no buffer of the server holds any of them.
 #[test]
-fn replies_that_the_kernel_keeps_count_until_they_are_read() {
+fn replies_in_kernel_buffers_count_until_read() {
     let limit = 400_000;
     let config = Config { buffer_bytes_max: limit, counts_unread: true, ..one_worker() };
     let server = Running::start(&config);
@@ -108,7 +108,7 @@ fn replies_that_the_kernel_keeps_count_until_they_are_read() {
 
 /// Otherwise the kernel keeps them for a client that is no longer served.
 #[test]
-fn replies_to_who_is_closed_for_not_reading_are_dropped() {
+fn replies_to_clients_closed_for_not_reading_are_dropped() {
     let config = Config { stall_timeout: Some(Duration::from_millis(50)), ..one_worker() };
     let server = Running::start(&config);
     let mut client = stuck(&server);
@@ -119,7 +119,7 @@ fn replies_to_who_is_closed_for_not_reading_are_dropped() {
 
 /// A client that sends `quit` and reads nothing answers the kernel's probes indefinitely.
 #[test]
-fn replies_to_who_quits_and_does_not_read_do_not_stay_in_the_kernel() {
+fn unread_replies_after_quit_are_dropped_from_the_kernel() {
     let server = Running::start(&one_worker());
     let mut client = server.client();
     SockRef::from(&client.0).set_recv_buffer_size(4096).unwrap();
@@ -169,7 +169,7 @@ fn unauthenticated_clients_are_closed_before_those_that_logged_in() {
 }
 
 #[test]
-fn a_full_server_says_so_and_closes() {
+fn a_full_server_sends_its_rejection_and_closes() {
     let rejection = Some(&b"full\n"[..]);
     let server = Running::start(&Config { max_connections: 2, rejection, ..one_worker() });
     let (mut first, second) = (server.client(), server.client());
@@ -230,7 +230,7 @@ fn idle_connections_are_closed_and_active_ones_are_not() {
 }
 
 #[test]
-fn who_listens_may_be_silent_beyond_the_idle_timeout() {
+fn listening_clients_are_exempt_from_the_idle_timeout() {
     let idle_timeout = Some(Duration::from_millis(300));
     let server = Running::start(&Config { idle_timeout, ..one_worker() });
     let (mut listening, mut idle) = (server.client(), server.client());
@@ -245,7 +245,7 @@ fn who_listens_may_be_silent_beyond_the_idle_timeout() {
 }
 
 #[test]
-fn clients_of_a_unix_socket_may_be_silent_beyond_the_idle_timeout() {
+fn unix_socket_clients_are_exempt_from_the_idle_timeout() {
     let path = env::temp_dir().join(format!("net-limits-{}.sock", process::id()));
     let listen = Listen { unix: Some((path.clone(), 0o700)), backlog: 8, ..Listen::default() };
     let idle_timeout = Some(Duration::from_millis(300));
@@ -260,7 +260,7 @@ fn clients_of_a_unix_socket_may_be_silent_beyond_the_idle_timeout() {
 
 /// Silent clients, and active ones that never log in, give their places to others.
 #[test]
-fn who_does_not_log_in_is_closed() {
+fn clients_without_a_login_are_closed() {
     let login_timeout = Some(Duration::from_millis(300));
     let server = Running::start(&Config { login_timeout, ..one_worker() });
     let (mut known, mut silent, mut talking) = (server.client(), server.client(), server.client());
@@ -287,7 +287,7 @@ fn a_stalled_client_is_closed_and_an_idle_one_is_not() {
 }
 
 #[test]
-fn draining_finishes_what_was_read_and_refuses_what_comes() {
+fn draining_finishes_read_requests_and_refuses_new_ones() {
     let server = Running::start(&one_worker());
     let address = server.address();
     let (mut idle, mut long, mut busy) = (server.client(), server.client(), server.client());
@@ -336,7 +336,7 @@ fn stopping_closes_everything_at_once() {
 }
 
 #[test]
-fn workers_run_on_their_cores_and_a_missing_core_is_an_error() {
+fn workers_are_pinned_and_a_missing_core_is_an_error() {
     let server = Running::start(&Config { workers: 2, affinity: Some(vec![0]), ..one_worker() });
     let mut found = 0;
     for task in std::fs::read_dir("/proc/self/task").unwrap() {

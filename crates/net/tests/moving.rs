@@ -66,7 +66,7 @@ fn busy_connections_move_and_lose_nothing() {
 }
 
 #[test]
-fn what_waits_stays() {
+fn a_waiting_connection_is_not_moved() {
     let server = Running::start(&restless());
     let mut waiting = server.client();
     waiting.send(b"wait\n");

@@ -46,7 +46,7 @@ fn bytes_cut_anywhere_give_the_same_replies() {
 }
 
 #[test]
-fn a_long_reply_arrives_whole_by_either_way() {
+fn a_long_reply_arrives_whole_buffered_or_written_through() {
     let server = Running::start(&one_worker());
     let mut client = server.client();
     client.send(b"echo a\nbig 30000000\necho b\nthrough 30000000\necho c\n");
@@ -186,7 +186,7 @@ fn a_thousand_connections_spread_over_the_workers() {
 }
 
 #[test]
-fn a_connection_can_be_looked_at() {
+fn a_connection_can_be_inspected() {
     let tcp = vec!["127.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()];
     let listen = Listen { tcp, backlog: 8, ..Listen::default() };
     let server = Running::listen(&listen, &one_worker());
@@ -217,7 +217,7 @@ fn accepted_sockets_do_not_delay_small_replies_and_notice_dead_peers() {
 }
 
 #[test]
-fn a_unix_socket_takes_over_only_what_nobody_listens_on() {
+fn a_unix_socket_replaces_only_a_stale_socket() {
     let path = env::temp_dir().join(format!("net-test-{}.sock", process::id()));
     let unix = Some((path.clone(), 0o700));
     let listen = Listen { unix, backlog: 8, ..Listen::default() };
@@ -340,7 +340,7 @@ fn a_reply_of_many_datagrams_arrives_in_order() {
 /// The kernel refuses to split if a datagram is longer than the path's MTU. The test has its own
 /// network namespace.
 #[test]
-fn a_reply_is_cut_where_the_kernel_does_not() {
+fn a_reply_is_split_if_the_kernel_cannot() {
     if env::var_os("SHORT_PATH").is_some() {
         let set = Command::new("ip").args("link set lo mtu 1300 up".split(' ')).status().unwrap();
         assert!(set.success());
@@ -348,7 +348,7 @@ fn a_reply_is_cut_where_the_kernel_does_not() {
     }
     let mut inner = Command::new("unshare");
     inner.args(["--map-root-user", "--net"]).arg(env::current_exe().unwrap());
-    inner.args(["--exact", "a_reply_is_cut_where_the_kernel_does_not"]).env("SHORT_PATH", "1");
+    inner.args(["--exact", "a_reply_is_split_if_the_kernel_cannot"]).env("SHORT_PATH", "1");
     let output = inner.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("test result: ok. 1 passed"), "{said}");

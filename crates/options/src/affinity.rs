@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_forms() {
+    fn the_three_forms_of_affinity_are_parsed() {
         assert_eq!(affinity("auto"), Ok(Affinity::Auto));
         assert_eq!(affinity("0:2:4"), Ok(Affinity::List(vec![0, 2, 4])));
         assert_eq!(affinity("1+2"), Ok(Affinity::Stride { first: 1, step: 2 }));

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_split_as_a_shell_splits_them() {
+    fn words_are_split_like_in_a_shell() {
         let split = |line| words(line).unwrap();
         assert_eq!(split("-m 64"), ["-m", "64"]);
         assert_eq!(split("  -m\t64  # comment"), ["-m", "64"]);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_are_told_from_flags() {
+    fn directives_are_distinguished_from_flags() {
         let found = lines("-d\nlogfile /var/log/memcached.log\n\n-m 64\n").unwrap();
         let arguments = |number, words: &[&str]| Line {
             number,

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_says_how_tls_is_used() {
+    fn a_prefix_sets_the_tls_mode() {
         let list = "notls:h:1,btls:h:1,mtls:[::1]:1,tls:h,h";
         let modes: Vec<_> = interfaces(list).unwrap().iter().map(|found| found.tls).collect();
         let (plain, server) = (Some(TlsMode::Plain), Some(TlsMode::ServerOnly));

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_form_is_found_beside_what_is_wrong() {
+    fn the_log_format_is_found_despite_other_errors() {
         let of = |words: &[&str], variables: &[(&str, &str)]| {
             let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
             let variables = variables.iter().map(owned).collect();

@@ -43,7 +43,7 @@ fn origin<'a>(given: &'a [Given], key: &str) -> &'a Origin {
 }
 
 #[test]
-fn flags_count_before_the_environment_and_that_before_the_file() {
+fn flags_override_the_environment_which_overrides_the_file() {
     let file = "memory_limit = \"1g\"\nconn_limit = 10\nthreads = 3\nlisten = [\"10.0.0.1\"]\n";
     let folder = Folder::new(&[("server.toml", file)]);
     let variables = [("CONN_LIMIT", "20"), ("THREADS", "4"), ("LISTEN", "10.0.0.2,10.0.0.3:9")];
@@ -63,7 +63,7 @@ fn flags_count_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
-fn false_above_takes_back_what_is_true_below() {
+fn false_overrides_true_of_a_lower_source() {
     let file = "disable_cas = true\nmaxconns_fast = false\nsampling = false\n";
     let folder = Folder::new(&[("server.toml", file), ("memcached.conf", "-C\n-v\n")]);
     let (options, ..) = folder.parse(&["--config", "server.toml"], &[]).unwrap();
@@ -85,7 +85,7 @@ fn a_variable_may_name_the_file() {
 }
 
 #[test]
-fn lists_of_memcacheds_format_are_joined() {
+fn lists_of_memcached_conf_and_flags_are_joined() {
     let folder = Folder::new(&[("memcached.conf", "-l 10.0.0.1\n-l 10.0.0.2\n-m 1g\n")]);
     let arguments = ["--config", "memcached.conf", "-l", "10.0.0.3"];
     let (options, _, given) = folder.parse(&arguments, &[]).unwrap();
@@ -98,7 +98,7 @@ fn lists_of_memcacheds_format_are_joined() {
 }
 
 #[test]
-fn variables_of_others_are_left_alone() {
+fn foreign_environment_variables_are_ignored() {
     let folder = Folder::new(&[("server.toml", "")]);
     let variables = [
         ("BIN", "/usr/bin/holdall"),
@@ -138,7 +138,7 @@ fn the_first_fault_of_a_file_refuses_the_start() {
 
 /// Regardless of the refusal's text.
 #[test]
-fn a_refusal_says_whether_a_flag_or_a_setting_is_wrong() {
+fn a_refusal_shows_whether_a_flag_or_setting_is_wrong() {
     let files = [
         ("wrong.toml", "memory_limit = \"x\"\n"),
         ("wrong.conf", "-m x\n"),
@@ -173,7 +173,7 @@ fn a_refusal_says_whether_a_flag_or_a_setting_is_wrong() {
 }
 
 #[test]
-fn check_names_every_fault_and_its_place() {
+fn check_reports_every_error_with_its_position() {
     let text = "port = 65536\nthreads = \"4\"\nhashpower = 20\nno_sampling = true\nlisten = [1]\n\
                 daemon = true\ndisable-cas = true\neviction = \"fifo\"\nconn_limit = 0x10\n";
     let found: Vec<_> = check(text)
@@ -206,7 +206,7 @@ fn check_names_every_fault_and_its_place() {
 }
 
 #[test]
-fn check_judges_the_settings_together() {
+fn check_validates_settings_in_combination() {
     let text = "memory_limit = 64\nmax_item_size = \"40m\"\n";
     let faults = check(text);
     assert_eq!(faults.len(), 1);
@@ -252,7 +252,7 @@ fn every_setting_can_be_given_in_a_file_and_by_a_variable() {
 }
 
 #[test]
-fn no_setting_has_two_places_in_the_table() {
+fn setting_names_are_unique() {
     let mut keys: Vec<_> = settings().into_iter().map(|setting| setting.key).collect();
     let all = keys.len();
     keys.sort_unstable();

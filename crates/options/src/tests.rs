@@ -121,7 +121,7 @@ fn operators_flags_are_read_whole_or_refused() {
 }
 
 #[test]
-fn an_unknown_name_is_answered_with_the_one_that_is_nearest() {
+fn an_unknown_name_gets_the_nearest_suggestion() {
     for (arguments, message) in [
         (&["--memry-limit=1"][..], "unknown flag --memry-limit; did you mean --memory-limit?"),
         (&["--frobnicate"], "unknown flag --frobnicate"),
@@ -179,7 +179,7 @@ fn every_flag_parses_in_every_form() {
 }
 
 #[test]
-fn every_extended_option_does_what_its_meaning_says() {
+fn every_extended_option_has_its_effect() {
     for option in EXTENDED {
         let value = match option.value {
             Value::None => String::new(),
@@ -259,7 +259,7 @@ fn no_name_is_taken_twice() {
 }
 
 #[test]
-fn what_is_unknown_is_refused() {
+fn unknown_flags_and_options_are_refused() {
     for unknown in [&["-Q"][..], &["--foo"], &["--foo=1"], &["-o", "foo"], &["-o", "foo=1"]] {
         assert_eq!(refused(unknown).status, EXIT_USAGE, "{unknown:?}");
     }
@@ -325,7 +325,7 @@ fn defaults() {
 }
 
 #[test]
-fn memcached_listens_everywhere() {
+fn the_memcached_style_listens_on_every_interface() {
     let (options, _) = run(Style::Memcached, &["-u", "nobody"]);
     assert_eq!(options.tcp, [at(None, 11211)]);
     let (_, warnings) = run(Style::Memcached, &["-l", "127.0.0.1"]);
@@ -385,7 +385,7 @@ fn sizes_have_memcacheds_units() {
 }
 
 #[test]
-fn what_costs_or_is_less_than_expected_is_warned_of() {
+fn costly_and_surprising_settings_cause_warnings() {
     let warnings = |arguments: &[&str]| run(Style::Holdall, arguments).1;
     assert_eq!(warnings(&["-t", "3"]), ["-t: 3 worker threads for 2 processors only cost time"]);
     assert!(warnings(&["-t", "2"]).is_empty());
@@ -410,7 +410,7 @@ fn extended_options_are_a_list() {
 }
 
 #[test]
-fn information_goes_before_wrong_values() {
+fn information_flags_take_precedence_over_invalid_values() {
     let printed = |style, arguments: &[&str]| match try_parse(style, arguments) {
         Ok(Invocation::Print(text)) => text,
         other => panic!("{other:?}"),
@@ -425,7 +425,7 @@ fn information_goes_before_wrong_values() {
 }
 
 #[test]
-fn help_offers_what_works_and_not_what_is_refused() {
+fn help_lists_only_supported_flags() {
     for style in [Style::Holdall, Style::Memcached] {
         let text = help::page(table::Page::Help, style);
         for flag in flags() {
@@ -488,7 +488,7 @@ fn a_bad_line_of_a_file_is_named() {
 }
 
 #[test]
-fn a_login_settles_the_protocol_as_in_memcached() {
+fn a_login_selects_the_protocol_as_in_memcached() {
     assert_eq!(options(&["-Y", "/tmp/x"]).protocol, Protocol::Ascii);
     let sasl = options(&["-S"]);
     assert_eq!((sasl.protocol, sasl.auth.users), (Protocol::Binary, Some("/tmp/sasl".into())));
@@ -505,7 +505,7 @@ fn a_login_settles_the_protocol_as_in_memcached() {
 }
 
 #[test]
-fn a_listener_meant_for_tls_never_comes_up_plain() {
+fn a_tls_listener_never_falls_back_to_plaintext() {
     for wrong in [&["-Z"][..], &["-l", "tls:127.0.0.1"], &["-l", "mtls:127.0.0.1"]] {
         assert_eq!(refused(wrong).status, EXIT_USAGE, "{wrong:?}");
     }
@@ -537,7 +537,7 @@ fn a_listener_meant_for_tls_never_comes_up_plain() {
 
 /// memcached 1.6.45's answer to `stats settings`, except settings that change while it runs.
 #[test]
-fn every_setting_of_memcached_has_its_name_with_tls_and_without() {
+fn every_memcached_setting_name_is_shown_with_and_without_tls() {
     const NAMES: &str = "maxconns tcpport udpport inter oldest evictions domain_socket umask \
         shutdown_command growth_factor chunk_size num_threads num_threads_per_udp stat_key_prefix \
         reqs_per_event cas_enabled tcp_backlog binding_protocol auth_enabled_sasl \

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_without_a_port_has_memcacheds() {
+    fn an_address_without_a_port_gets_port_11211() {
         for (given, taken) in [
             ("a", "a:11211"),
             ("a:5000", "a:5000"),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_named_twice_is_asked_once() {
+    fn a_member_named_twice_is_a_single_target() {
         let words = ["a".to_owned(), "a:11211".to_owned(), "b".to_owned()];
         assert_eq!(targets(&words, None).unwrap().len(), 2);
     }

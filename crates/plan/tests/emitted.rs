@@ -45,7 +45,7 @@ fn assert_invalidates(text: &str) {
 }
 
 #[test]
-fn a_databases_tls_is_the_invalidators() {
+fn the_invalidator_gets_the_tls_settings_of_its_database() {
     let tls = ", server_id = 7001, sslmode = \"verify-ca\", sslrootcert = \"/etc/ca.crt\"";
     let files = systemd(&topology(&EXAMPLE.replace(", server_id = 7001", tls))).unwrap();
     let config =
@@ -62,7 +62,7 @@ fn start_line<'f>(files: &'f Files, name: &str) -> &'f str {
 
 /// Each unit has the same few rights as those of the packages, and reports like them.
 #[test]
-fn units_are_as_confined_as_those_of_the_packages() {
+fn units_have_the_hardening_of_the_packaged_units() {
     let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/holdall.service");
     let packaged = std::fs::read_to_string(packaged).unwrap();
     let from = packaged.find("CapabilityBoundingSet=").unwrap();
@@ -96,7 +96,7 @@ fn units_are_as_confined_as_those_of_the_packages() {
 }
 
 #[test]
-fn hosts_get_units_and_configurations_that_their_programs_take() {
+fn emitted_units_and_configurations_are_accepted() {
     let files = systemd(&topology(EXAMPLE)).unwrap();
     let line = start_line(&files, "10.1.1.1/etc/systemd/system/holdall-cache.service");
     assert_serves(line.split(' ').skip(1).map(str::to_owned));
@@ -137,7 +137,7 @@ fn arguments_of(container: &Value) -> Vec<String> {
 }
 
 #[test]
-fn pods_find_what_they_need() {
+fn manifests_are_consistent() {
     let files = kubernetes(&topology(PODS)).unwrap();
     let manifests: Vec<Value> = serde_saphyr::from_multiple(&files["east.yaml"]).unwrap();
     let of_kind = |kind: &str| {
@@ -212,7 +212,7 @@ fn of_kind<'m>(manifests: &'m [Value], kind: &str) -> Vec<&'m Value> {
 
 /// Clients that do not read are closed before the kernel ends the router for its memory.
 #[test]
-fn a_router_holds_less_than_its_pod_may() {
+fn a_routers_memory_limit_is_below_its_pods() {
     let made = manifests(PODS);
     let routers = of_kind(&made, "Deployment");
     assert_eq!(routers.len(), 2);
@@ -228,7 +228,7 @@ fn a_router_holds_less_than_its_pod_may() {
 }
 
 #[test]
-fn pods_of_one_name_are_spread_over_nodes() {
+fn pods_of_a_set_are_spread_over_nodes() {
     let made = manifests(PODS);
     let sets = of_kind(&made, "StatefulSet").into_iter().chain(of_kind(&made, "Deployment"));
     for set in sets.filter(|set| set["metadata"]["name"] != "shop-east-invalidator") {
@@ -265,7 +265,7 @@ fn only_pods_of_holdall_reach_the_servers() {
 }
 
 #[test]
-fn a_memory_file_lies_in_memory_that_outlives_the_container() {
+fn a_memory_file_is_on_a_volume_that_outlives_the_container() {
     let file = "[cache]\nmemory_file = \"/run/holdall/items\"\n[keys]";
     let made = manifests(&PODS.replace("[keys]", file));
     for set in of_kind(&made, "StatefulSet") {
@@ -291,7 +291,7 @@ fn a_memory_file_lies_in_memory_that_outlives_the_container() {
 }
 
 #[test]
-fn routers_are_added_by_the_time_of_processors_that_they_use() {
+fn routers_scale_by_processor_use() {
     let text = format!("{PODS}\n[kubernetes]\nrouters_max = 9\n[router]\nthreads = 4\n");
     let made = manifests(&text);
     let scalers = of_kind(&made, "HorizontalPodAutoscaler");
@@ -311,7 +311,7 @@ fn routers_are_added_by_the_time_of_processors_that_they_use() {
 
 /// The base of the packages is the output of `plan` for the topology next to it.
 #[test]
-fn the_packaged_base_is_what_plan_makes() {
+fn the_packaged_manifests_match_the_output_of_plan() {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/kubernetes"));
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let files = kubernetes(&topology(&read("topology.toml"))).unwrap();
@@ -328,7 +328,7 @@ fn the_packaged_base_is_what_plan_makes() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_with_what_to_do() {
+fn contradictory_topologies_are_refused_with_a_reason() {
     let refused = |from: &str, to: &str| {
         assert!(EXAMPLE.contains(from), "{from}");
         let text = EXAMPLE.replacen(from, to, 1);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_child_runs_and_a_killed_one_does_not() {
+    fn a_stopped_child_is_running_and_a_killed_one_is_not() {
         let mut child = sleeper();
         child.signal(Signal::STOP).unwrap();
         assert!(child.is_running());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_seen_by_its_ports_and_a_failed_one_by_its_end() {
+    fn waiting_for_a_start_detects_ports_exits_and_timeouts() {
         let listeners = [0, 1].map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
         wait_until_accepts(&addresses, None, Duration::ZERO).unwrap();

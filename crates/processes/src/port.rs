@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_differ_and_lie_below_those_of_clients() {
+    fn ports_are_distinct_and_below_the_ephemeral_range() {
         let mut ports: Vec<u16> = (0..50).map(|_| free_port().unwrap()).collect();
         assert!(ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
         ports.sort_unstable();
@@ -96,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_another_process_has_been_given_is_passed_over() {
+    fn a_port_claimed_by_another_process_is_skipped() {
         let port = free_port().unwrap();
         assert!(!claim(port), "given out twice");
     }
 
     #[test]
-    fn a_port_in_use_is_passed_over() {
+    fn a_port_in_use_is_skipped() {
         let hold = || TcpListener::bind((Ipv4Addr::LOCALHOST, free_port().unwrap())).unwrap();
         let held: Vec<TcpListener> = (0..20).map(|_| hold()).collect();
         for one in &held {
@@ -113,7 +113,7 @@ mod tests {
 
     /// Each child has a copy of every socket of this process until it runs its program.
     #[test]
-    fn nothing_accepts_on_a_port_that_was_given_out_while_children_start() {
+    fn a_free_port_stays_unused_while_children_start() {
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_memory_is_plausible() {
+    fn memory_figures_of_this_process_are_plausible() {
         let pid = process::id();
         assert!(rss_bytes(pid).unwrap() > 100_000);
         assert!(peak_rss_bytes(pid).unwrap() >= rss_bytes(pid).unwrap() / 2);

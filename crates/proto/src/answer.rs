@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_as_servers_write_it_is_read_the_short_way() {
+    fn canonical_value_lines_take_the_fast_path() {
         for line in ["VALUE k 7 1\r\nx\r\n", "VALUE k 999999999 1\r\nx\r\n"] {
             assert!(plain_value(line.as_bytes(), 1).is_some(), "{line}");
         }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn short_numbers_end_at_the_first_other_byte() {
+    fn short_numbers_end_at_the_first_non_digit() {
         assert_eq!(leading_u32(b"120 5"), Some((120, &b" 5"[..])));
         assert_eq!(leading_u32(b"0"), Some((0, &b""[..])));
         assert_eq!(leading_u32(b"999999999\r"), Some((999_999_999, &b"\r"[..])));
@@ -390,7 +390,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_ways_of_reading_a_value_agree(rest in line(), limit in prop_oneof![Just(2_u32), Just(1 << 20)]) {
+        fn the_fast_path_and_the_general_parser_agree(rest in line(), limit in prop_oneof![Just(2_u32), Just(1 << 20)]) {
             let input = [b"VALUE ", &rest[..]].concat();
             if let Some(quick) = plain_value(&input, limit) {
                 let end = memchr(b'\n', &input).map_or(input.len(), |at| at + 1);

@@ -47,7 +47,7 @@ mod tests {
 
     /// RFC 4648, section 10.
     #[test]
-    fn the_vectors_of_the_rfc() {
+    fn rfc_4648_test_vectors() {
         let vectors: [(&[u8], &[u8]); 6] = [
             (b"f", b"Zg=="),
             (b"fo", b"Zm8="),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_survives() {
+    fn every_byte_value_round_trips() {
         let bytes: Vec<u8> = (0..=255).collect();
         for key in bytes.chunks(186).chain(bytes.windows(7)) {
             let mut text = Vec::new();
@@ -76,13 +76,13 @@ mod tests {
 
     /// memcached also reads them.
     #[test]
-    fn bits_behind_the_last_byte_may_be_anything() {
+    fn trailing_bits_are_ignored() {
         assert_eq!(decoded(b"Zh==").as_deref(), Some(&b"f"[..]));
         assert_eq!(decoded(b"Zm9=").as_deref(), Some(&b"fo"[..]));
     }
 
     #[test]
-    fn what_is_not_base64_is_refused() {
+    fn invalid_base64_is_refused() {
         let refused: [&[u8]; 10] =
             [b"", b"=", b"==", b"====", b"A", b"AA", b"AAA", b"A===", b"A-_A", b"AA=A"];
         for text in refused {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoded_text_is_limited_to_a_keys_length() {
+    fn encoded_text_is_limited_to_the_key_length() {
         assert_eq!(decoded(&[b'A'; 248]).map(|key| key.len()), Some(186));
         assert_eq!(decoded(&[b'A'; 252]), None);
     }

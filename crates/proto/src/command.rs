@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_command_is_found_by_its_name_and_is_its_own_classic() {
+    fn named_commands_are_found_by_name_and_are_classic() {
         assert_eq!(Command::named().count(), 18, "all but five of meta, and version");
         for command in Command::named() {
             assert_eq!(Command::by_name(command.name()), Some(command));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_command_has_the_name_and_the_class_of_its_classic_one() {
+    fn meta_commands_have_the_name_and_class_of_their_classic_form() {
         for command in Command::ALL {
             let classic = command.classic();
             assert_eq!((command.name(), command.class()), (classic.name(), classic.class()));
@@ -270,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn what_updates_has_a_value() {
+    fn only_update_commands_have_a_value() {
         for command in Command::ALL {
             assert_eq!(command.has_value(), command.class() == CommandClass::Update, "{command:?}");
         }
     }
 
     #[test]
-    fn names_are_in_order() {
+    fn command_names_are_sorted() {
         assert!(Command::named().is_sorted_by_key(Command::name));
     }
 }

@@ -57,35 +57,35 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_never_and_negative_is_dead() {
+    fn zero_never_expires_and_negative_times_are_expired() {
         check(0, Exptime::Never);
         check(-1, Exptime::AlreadyDead);
         check(i64::MIN, Exptime::AlreadyDead);
     }
 
     #[test]
-    fn thirty_days_is_the_last_offset() {
+    fn thirty_days_is_the_longest_relative_time() {
         check(1, Exptime::At(1001));
         check(OFFSET_SECS_MAX, Exptime::At(1000 + 2_592_000));
         check(OFFSET_SECS_MAX + 1, Exptime::AlreadyDead);
     }
 
     #[test]
-    fn a_unix_time_counts_from_the_start() {
+    fn unix_times_are_converted_to_times_since_the_start() {
         check(1_700_000_000, Exptime::AlreadyDead);
         check(1_700_000_001, Exptime::At(1));
         check(1_700_005_000, Exptime::At(5000));
     }
 
     #[test]
-    fn nothing_wraps_after_2038_or_2106() {
+    fn times_after_2038_and_2106_do_not_wrap() {
         check(1 << 31, Exptime::At((1 << 31) - STARTED));
         check(1 << 32, Exptime::At((1 << 32) - STARTED));
         check(i64::MAX, Exptime::At(i64::MAX.unsigned_abs() - STARTED));
     }
 
     #[test]
-    fn the_clock_saturates() {
+    fn expiration_times_saturate() {
         assert_eq!(resolve(2, u64::MAX - 1, STARTED), Exptime::At(u64::MAX));
         assert_eq!(resolve(i64::MAX, 0, 0), Exptime::At(i64::MAX.unsigned_abs()));
     }

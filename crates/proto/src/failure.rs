@@ -113,7 +113,7 @@ mod tests {
 
     /// The texts of its replies without a message, and those that it gives as messages.
     #[test]
-    fn sentences_are_mcrouters() {
+    fn sentences_match_mcrouter() {
         let sentences = Failure::ALL.map(Failure::sentence);
         let mcrouters = [
             "307 busy",
@@ -132,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_wrong_request_is_not_sent_to_another_server() {
+    fn only_client_errors_do_not_fail_over() {
         let stay: Vec<_> = Failure::ALL.into_iter().filter(|one| !one.fails_over()).collect();
         assert_eq!(stay, [Failure::ClientError]);
     }
 
     #[test]
-    fn a_failure_is_shown_as_its_sentence() {
+    fn a_failure_displays_its_sentence() {
         assert_eq!(Failure::Tko.to_string(), "Server unavailable. Reason: tko");
     }
 

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_byte_tells_the_protocol() {
+    fn the_first_byte_selects_the_protocol() {
         for byte in 0..=u8::MAX {
             let want = if byte == 0x80 { Wire::Binary } else { Wire::Text };
             assert_eq!(Wire::of(byte), want, "{byte:#x}");

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_and_nothing_else() {
+    fn unsigned_numbers_contain_only_digits() {
         assert_eq!(parse_u64(b"0"), Some(0));
         assert_eq!(parse_u64(b"007"), Some(7));
         assert_eq!(parse_u64(b"18446744073709551615"), Some(u64::MAX));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_signed_numbers_begin_with_minus() {
+    fn signed_numbers_may_begin_with_minus_but_not_plus() {
         assert_eq!(parse_i64(b"-1"), Some(-1));
         assert_eq!(parse_i64(b"-9223372036854775808"), Some(i64::MIN));
         let refused: [&[u8]; 6] = [b"-", b"--1", b"+1", b"- 1", b"-9223372036854775809", b"-1 "];

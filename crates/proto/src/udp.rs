@@ -89,21 +89,21 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_the_frame_cannot_count_is_not_sent() {
+    fn a_reply_with_too_many_datagrams_is_not_sent() {
         let mut reply = Vec::new();
         append_reply(9, &vec![7; 65_536 * 2], 10, &mut reply);
         assert_eq!(reply, b"");
     }
 
     #[test]
-    fn a_frame_and_its_payload() {
+    fn a_datagram_is_split_into_frame_and_payload() {
         let (frame, payload) = parse(b"\x12\x34\0\0\0\x01\0\0get k\r\n").unwrap();
         assert_eq!(frame, Frame { request_id: 0x1234, sequence: 0, count: 1 });
         assert_eq!(payload, b"get k\r\n");
     }
 
     #[test]
-    fn the_reserved_bytes_are_ignored_and_answered_as_zero() {
+    fn reserved_bytes_are_ignored_and_sent_as_zero() {
         let (frame, payload) = parse(b"\xff\xff\0\0\0\x01\x07\x08").unwrap();
         assert_eq!(payload, b"");
         assert_eq!(encode(frame), *b"\xff\xff\0\0\0\x01\0\0");

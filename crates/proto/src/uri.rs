@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_unreserved_characters_stand_for_themselves() {
+    fn only_unreserved_characters_are_not_escaped() {
         let mut out = Vec::new();
         encode(b"aZ09-._~ %/\x00\n\xff", &mut out);
         assert_eq!(out, b"aZ09-._~%20%25%2F%00%0A%FF");

@@ -17,7 +17,7 @@ fn is(bytes: &[u8], want: Answer<'_>) {
 }
 
 #[test]
-fn every_reply_is_known() {
+fn every_reply_is_parsed() {
     is(b"END\r\n", Answer::End);
     is(b"STORED\r\n", Answer::Stored);
     is(b"NOT_STORED\r\n", Answer::NotStored);
@@ -40,7 +40,7 @@ fn every_reply_is_known() {
 }
 
 #[test]
-fn values_are_told_by_their_length() {
+fn values_are_delimited_by_their_length() {
     let value = |cas, value| Answer::Value(Value { key: b"k", flags: 7, cas, value });
     is(b"VALUE k 7 0\r\n\r\n", value(None, b""));
     is(b"VALUE k 7 9\r\nEND\r\nEND\r\r\n", value(None, b"END\r\nEND\r"));
@@ -56,7 +56,7 @@ fn values_are_told_by_their_length() {
 }
 
 #[test]
-fn meta_replies_keep_their_words() {
+fn meta_replies_keep_their_flags() {
     let Parsed::Answer { answer: Answer::Meta(meta), consumed: 16 } =
         parse(b"VA 2 f5 kk\r\nab\r\n+", MAX)
     else {
@@ -84,7 +84,7 @@ fn meta_replies_keep_their_words() {
 
 /// Lines and values of exactly the maximum length.
 #[test]
-fn the_longest_replies_are_read() {
+fn replies_of_maximum_length_are_parsed() {
     let line = [b"VERSION ", &[b'1'; ANSWER_LINE_BYTES_MAX - 9][..], b"\r\n"].concat();
     is(&line, Answer::Version(&line[8..ANSWER_LINE_BYTES_MAX - 1]));
     assert_eq!(line.len(), ANSWER_LINE_BYTES_MAX + 1, "it and its line feed");
@@ -108,7 +108,7 @@ fn the_longest_replies_are_read() {
 }
 
 #[test]
-fn lies_are_refused() {
+fn malformed_replies_are_refused() {
     let long_key = [b"VALUE ", &[b'k'; 251][..], b" 0 1\r\nx\r\n"].concat();
     let long_lease = [b"LVALUE ", &[b'k'; 251][..], b" 1 0 1\r\nx\r\n"].concat();
     let long_line = vec![b'x'; ANSWER_LINE_BYTES_MAX + 1];
@@ -149,7 +149,7 @@ fn lies_are_refused() {
 proptest! {
     /// Any bytes: no panic, and the consumed bytes exist.
     #[test]
-    fn any_bytes(bytes in "(VALUE |VA |HD |LVALUE |[0-9a-z \r\n]|\\x00){0,30}") {
+    fn arbitrary_bytes_cause_no_panic(bytes in "(VALUE |VA |HD |LVALUE |[0-9a-z \r\n]|\\x00){0,30}") {
         if let Parsed::Answer { consumed, .. } = parse(bytes.as_bytes(), MAX) {
             prop_assert!((1..=bytes.len()).contains(&consumed));
         }

@@ -123,7 +123,7 @@ fn counters() {
 }
 
 #[test]
-fn the_rest() {
+fn other_commands() {
     check(0x04, 0x14, b"", b"k", b"", Command::Delete { key: b"k" });
     check(0x07, 0x17, b"", b"", b"", Command::Quit);
     check(0x08, 0x18, b"", b"", b"", Command::Flush { exptime: None });
@@ -140,7 +140,7 @@ fn the_rest() {
 
 /// For each opcode: sizes of extras, key and value that it does not allow.
 #[test]
-fn sizes_an_opcode_does_not_have_close() {
+fn sizes_invalid_for_an_opcode_close_the_connection() {
     let close = |opcode, extras: u8, key: u16, value: u32| {
         let body = u32::from(extras) + u32::from(key) + value;
         check_bad(&raw_header(opcode, key, extras, body), Status::InvalidArguments, Then::Close);
@@ -195,7 +195,7 @@ fn sizes_an_opcode_does_not_have_close() {
 /// CVE-2011-4971, -2016-8704, -8705, -8706, -2017-9951, -2020-10931: lengths that contradict each
 /// other.
 #[test]
-fn lengths_that_cannot_be_close() {
+fn contradictory_lengths_close_the_connection() {
     let unknown = |opcode, key, extras, body| {
         let header = raw_header(opcode, key, extras, body);
         check_bad(&header, Status::UnknownCommand, Then::Close);
@@ -220,7 +220,7 @@ fn lengths_that_cannot_be_close() {
 }
 
 #[test]
-fn an_unknown_opcode_stays_in_step() {
+fn an_unknown_opcode_does_not_desynchronize_the_parser() {
     for opcode in [0x1b, 0x1f, 0x25, 0x30, 0x3c, 0x40, 0xff] {
         let header = raw_header(opcode, 300, 9, 1000);
         check_bad(&header, Status::UnknownCommand, Then::Swallow(1000));
@@ -233,7 +233,7 @@ fn an_unknown_opcode_stays_in_step() {
 }
 
 #[test]
-fn another_magic_closes() {
+fn a_wrong_magic_byte_is_refused() {
     for magic in [0x00, b'g', 0x81, 0xff] {
         assert_eq!(parse(&[magic]), Parsed::BadMagic);
     }
@@ -241,7 +241,7 @@ fn another_magic_closes() {
 }
 
 #[test]
-fn the_same_however_cut() {
+fn split_input_is_parsed_the_same() {
     let sent = [
         packet(0x11, &EIGHT, b"key", b"value"),
         packet(0x0d, b"", b"key", b""),

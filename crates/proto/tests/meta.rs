@@ -141,7 +141,7 @@ fn flags_with_and_without_arguments() {
 
 /// Letters that memcached does not use.
 #[test]
-fn flags_of_leases_stale_values_hold_off_and_prefixes() {
+fn flags_that_memcached_does_not_have() {
     let none = Options::default();
     check_options("mg k v G", Options { value: true, lease: Some(0), ..none });
     check_options("mg k A", Options { accept_stale: true, ..none });
@@ -247,7 +247,7 @@ fn a_line_has_at_most_20_words() {
 }
 
 #[test]
-fn keys_at_their_limit() {
+fn keys_of_maximum_length() {
     let (longest, long) = ("k".repeat(250), "k".repeat(251));
     with_request(&format!("mg {longest}"), |request| assert_eq!(request.key.len(), 250));
     check_bad(&format!("mg {long}"), Error::Format, 0);
@@ -259,7 +259,7 @@ fn keys_at_their_limit() {
 }
 
 #[test]
-fn the_same_however_cut() {
+fn split_input_is_parsed_the_same() {
     let sent =
         b"mg a v k\r\nms b 3 T0 b\r\nxyz\r\nms b 3 y\r\nx\nz\r\nms AA== 2 b\nhi\r\nmn\r\nmg a\n";
     let whole = text_events(&[sent]);
@@ -313,7 +313,7 @@ fn return_flags_come_in_request_order() {
 }
 
 #[test]
-fn a_ttl_asked_before_t_is_the_old_one() {
+fn a_ttl_requested_before_the_t_flag_is_the_old_one() {
     check_item("mg a t T50", FACTS, "HD t-1");
     check_item("mg a T50 t", FACTS, "HD t50");
     check_item("mg a N50 t", FACTS, "HD t-1");
@@ -321,14 +321,14 @@ fn a_ttl_asked_before_t_is_the_old_one() {
 }
 
 #[test]
-fn each_command_returns_its_own() {
+fn each_command_returns_only_its_own_flags() {
     check_item("ms a 2 c t f s k Oq h l", FACTS, "HD c7 s2 ka Oq");
     check_item("md a c t f s k Oq", FACTS, "HD ka Oq");
     check_item("ma a c t f s k Oq", FACTS, "HD c7 t-1 ka Oq");
 }
 
 #[test]
-fn marks_stand_last() {
+fn marks_come_last() {
     let stale = ItemFacts { stale: true, ..FACTS };
     check_item("mg a k", ItemFacts { won: true, ..stale }, "HD ka X W");
     check_item("mg a k", ItemFacts { win_sent: true, ..stale }, "HD ka Z X");
@@ -336,20 +336,20 @@ fn marks_stand_last() {
 }
 
 #[test]
-fn a_token_comes_behind_the_marks() {
+fn a_lease_token_follows_the_marks() {
     let facts = ItemFacts { won: true, lease: Some(77), ..FACTS };
     check_item("mg k s G", facts, "HD s2 W G77");
 }
 
 #[test]
-fn base64_keys_are_answered_in_base64() {
+fn base64_keys_are_returned_in_base64() {
     check_item("mg YQ== b k c", FACTS, "HD kYQ== b c7");
     check_item("mg a k", ItemFacts { key_is_base64: true, ..FACTS }, "HD kYQ== b");
     check_status("mg YQ== k b", Status::Miss, "EN kYQ== b");
 }
 
 #[test]
-fn without_an_item_only_key_and_opaque_return() {
+fn replies_without_an_item_contain_only_key_and_opaque() {
     check_status("mg a k t Ox s v", Status::Miss, "EN ka Ox");
     check_status("md a q Ox k", Status::NotFound, "NF Ox ka");
     check_status("ms a 2 ME c k s", Status::NotStored, "NS c0 ka s2");
@@ -357,7 +357,7 @@ fn without_an_item_only_key_and_opaque_return() {
 }
 
 #[test]
-fn quiet_drops_the_commonplace_only() {
+fn quiet_suppresses_only_expected_replies() {
     let silent = |line: &str, status| with_request(line, |request| is_silent(request, status));
     assert!(silent("mg a q", Status::Miss) && !silent("mg a q", Status::Done));
     for line in ["ms a 2 q", "md a q", "ma a q"] {

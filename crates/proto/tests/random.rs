@@ -99,7 +99,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_bytes(bytes in vec(any::<u8>(), 0..400)) {
+    fn arbitrary_bytes(bytes in vec(any::<u8>(), 0..400)) {
         common::check_text(&bytes);
         common::check_binary(&bytes);
         common::check_udp(&bytes);

@@ -77,7 +77,7 @@ fn numbers_versions_and_statistics() {
 
 /// Clients compare whole lines; these are memcached's.
 #[test]
-fn error_lines_are_memcacheds() {
+fn error_lines_match_memcached() {
     let lines = [
         (Error::ArithmeticFlag, "CLIENT_ERROR invalid or duplicate flag"),
         (Error::ArithmeticMode, "CLIENT_ERROR invalid mode for ma M token"),

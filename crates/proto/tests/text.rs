@@ -97,7 +97,7 @@ fn storage_numbers_at_their_limits() {
 /// CVE-2009-2415 and the wrap in mcrouter d6ab87fa: a length fits into its number type, or the line
 /// is refused.
 #[test]
-fn a_length_that_is_none_is_told_even_to_noreply() {
+fn an_invalid_length_is_reported_despite_noreply() {
     for len in [
         "x",
         "-1",
@@ -120,7 +120,7 @@ fn a_length_that_is_none_is_told_even_to_noreply() {
 }
 
 #[test]
-fn a_bad_line_with_a_good_length_swallows_its_data() {
+fn an_invalid_line_with_a_valid_length_skips_its_data() {
     for words in ["k x 2 3", "k 4294967296 2 3", "k -1 2 3", "k +1 2 3", "k 1 x 3", "k 1 + 3"] {
         check_bad(format!("set {words}").as_bytes(), Error::Format, 5, false);
         check_bad(format!("set {words} noreply").as_bytes(), Error::Format, 5, true);
@@ -141,7 +141,7 @@ fn a_bad_line_with_a_good_length_swallows_its_data() {
 }
 
 #[test]
-fn too_few_words_swallow_nothing() {
+fn lines_with_too_few_words_are_refused() {
     for line in [
         "set",
         "set k",
@@ -169,7 +169,7 @@ fn too_few_words_swallow_nothing() {
 }
 
 #[test]
-fn extra_words_are_ignored_and_noreply_is_the_last() {
+fn extra_words_are_ignored_and_noreply_must_be_last() {
     check_request(b"set k 1 2 3 4 5 6", Request::Store(STORE));
     check_request(b"set k 1 2 3 x noreply", Request::Store(Store { noreply: true, ..STORE }));
     check_request(b"set k 1 2 3 noreply x", Request::Store(STORE));
@@ -184,7 +184,7 @@ fn delete(key: &[u8], secs: u32, noreply: bool) -> Request<'_> {
 }
 
 #[test]
-fn a_delete_may_ask_to_be_told_that_it_is_kept() {
+fn a_delete_can_request_a_distinct_reply_if_executed() {
     let told = |key, secs, noreply| {
         let tells_kept = true;
         Request::Delete { key, secs, tells_kept, noreply }
@@ -213,7 +213,7 @@ fn leases() {
 }
 
 #[test]
-fn a_prefix_is_one_word() {
+fn flush_prefix_takes_one_word() {
     let flush = |noreply| Request::FlushPrefix { prefix: b"user:", noreply };
     check_request(b"flush_prefix user:", flush(false));
     check_request(b"flush_prefix user: noreply", flush(true));
@@ -270,7 +270,7 @@ fn touch_and_flush() {
 }
 
 #[test]
-fn administrators_commands_keep_their_words() {
+fn admin_commands_keep_their_words() {
     let commands = [
         ("cache_memlimit", AdminCommand::CacheMemlimit),
         ("extstore", AdminCommand::Extstore),
@@ -304,7 +304,7 @@ fn administrators_commands_keep_their_words() {
 }
 
 #[test]
-fn keys_of_a_retrieval_one_at_a_time() {
+fn retrieval_keys_are_parsed_one_at_a_time() {
     check(b"get a\r\n", &[&get(None, false), "key a", "end"]);
     check(b"gets a bb a\n", &[&get(None, true), "key a", "key bb", "key a", "end"]);
     check(
@@ -368,7 +368,7 @@ fn a_retrieval_has_no_length_limit() {
 }
 
 #[test]
-fn only_spaces_separate_and_any_other_byte_is_a_key() {
+fn only_spaces_separate_keys() {
     check(b"get a\tb\r\n", &[&get(None, false), r"key a\tb", "end"]);
     check(b"get \0\x7f\xff\r \r\n", &[&get(None, false), r"key \x00\x7f\xff\r", "end"]);
     check(b"get \r\r\n", &[&get(None, false), r"key \r", "end"]);
@@ -376,7 +376,7 @@ fn only_spaces_separate_and_any_other_byte_is_a_key() {
 }
 
 #[test]
-fn lines_that_are_no_command() {
+fn lines_without_a_valid_command() {
     check(b"\r\n", &[FORMAT]);
     check(b"\nx\n \n", &[FORMAT, FORMAT, FORMAT]);
     check(b"   \r\n", &[ERROR]);
@@ -386,7 +386,7 @@ fn lines_that_are_no_command() {
 
 /// An attacker can make a browser send chosen lines, but it always sends HTTP first.
 #[test]
-fn http_is_hung_up_on() {
+fn http_requests_are_recognized() {
     check(b"GET / HTTP/1.1\r\nset k 0 0 1\r\n", &["Http"]);
     check(b"POST /x HTTP/2 \nversion\r\n", &["Http"]);
     check(b"GET / FTP/1.1\r\n", &[ERROR]);
@@ -395,7 +395,7 @@ fn http_is_hung_up_on() {
 }
 
 #[test]
-fn a_line_of_2048_bytes_is_the_longest() {
+fn lines_have_at_most_2048_bytes() {
     let words = format!("version {}", "x".repeat(2040));
     check(format!("{words}\n").as_bytes(), &["Version"]);
     check(format!("{words}x\n").as_bytes(), &["LineTooLong"]);
@@ -405,7 +405,7 @@ fn a_line_of_2048_bytes_is_the_longest() {
 }
 
 #[test]
-fn values_are_not_lines() {
+fn values_are_not_parsed_as_lines() {
     check(
         b"set k 1 2 3\r\na\nb\r\nversion\r\n",
         &[&format!("{:?}", Request::Store(STORE)), r"data a\nb\r\n", "Version"],
@@ -427,7 +427,7 @@ fn words_from_both_ends() {
 
 /// The data after the line of a request, and whether the client reads an answer.
 #[test]
-fn data_blocks_and_answers() {
+fn data_block_lengths_and_noreply() {
     let requests: [(&str, u64, bool); 22] = [
         ("set k 0 0 3", 5, false),
         ("set k 0 0 3 noreply", 5, true),
@@ -463,7 +463,7 @@ fn data_blocks_and_answers() {
 
 /// Every command reads the longest key, and none reads one byte more.
 #[test]
-fn every_command_takes_a_key_of_250_bytes_and_no_longer_one() {
+fn every_command_accepts_keys_of_at_most_250_bytes() {
     let lines = [
         "set {} 0 0 3",
         "cas {} 0 0 3 9",
@@ -488,7 +488,7 @@ fn every_command_takes_a_key_of_250_bytes_and_no_longer_one() {
 }
 
 #[test]
-fn metaget_is_a_retrieval_that_asks_for_facts() {
+fn metaget_is_a_retrieval_of_item_information() {
     let (mut line, consumed) = GetLine::metaget(b"metaget k\r\n").unwrap();
     assert!(line.with_info && !line.with_cas && !line.with_lease);
     assert_eq!(
@@ -502,7 +502,7 @@ fn metaget_is_a_retrieval_that_asks_for_facts() {
 
 /// Keys that a caller found itself, and a line that it refuses at one of them.
 #[test]
-fn a_caller_may_take_keys_and_refuse_the_rest() {
+fn a_caller_can_take_keys_and_refuse_the_rest() {
     let (mut line, _) = GetLine::metaget(b"metaget k\r\n").unwrap();
     assert!(line.take_key());
     assert_eq!(line.next_key(b"\r\n"), KeyToken::End { consumed: 2 });

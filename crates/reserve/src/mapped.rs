@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_hold_their_blocks_and_little_more() {
+    fn mapping_lengths_fit_their_blocks_with_little_waste() {
         for size in (LARGE_BYTES..2 * KEPT_LEN_MAX).step_by(1013) {
             let len = mapping_len(size);
             assert!(len >= size && len.is_multiple_of(PAGE_BYTES), "{size}");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_the_oldest_goes() {
+    fn kept_blocks_are_bounded_and_the_oldest_is_released() {
         let mut kept = Kept { blocks: [NONE; KEPT_BLOCKS], next: 0, bytes: 0 };
         let mut gone = Vec::new();
         for number in 1..=200 {

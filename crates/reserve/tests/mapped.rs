@@ -24,7 +24,7 @@ fn is_whole(block: &[u8], number: usize) -> bool {
 
 /// One test: resident memory is that of the whole process.
 #[test]
-fn what_is_freed_is_the_systems_again_and_bytes_stay_what_they_were() {
+fn freed_blocks_return_to_the_system_and_contents_are_preserved() {
     const BLOCKS: usize = 2000;
     let before = resident();
     // Of all sizes, with small ones between that stay: a heap would keep the memory in between.

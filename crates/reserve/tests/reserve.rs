@@ -11,7 +11,7 @@ static ALLOCATOR: Allocator<Failing> = Allocator::new(Failing);
 
 /// Everything in one test: the allocator is the whole program's.
 #[test]
-fn what_the_system_refuses_comes_from_the_reserve_and_goes_back_there() {
+fn refused_allocations_are_served_from_the_reserve() {
     let mut kept = vec![1_u8; 100];
     let (grown, outcome) = failing_from(1, true, || {
         let fresh = vec![2_u8; 1000];

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stars_stand_within_a_part() {
+    fn a_star_matches_within_a_part_of_a_prefix() {
         for (pattern, prefix, matches) in [
             ("/*/*/", "/us/east/", true),
             ("/us/*/", "/us/east/", true),
@@ -328,7 +328,7 @@ mod tests {
 
     /// The expected results are those in mcrouter's own test of the route.
     #[test]
-    fn keys_are_changed_as_mcrouter_changes_them() {
+    fn key_changes_match_mcrouter() {
         use crate::ast::KeyChange;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let ensure = |ensure_key_prefix: &str| KeyChange {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_have_names() {
+    fn shard_names_and_split_sizes() {
         let name = |number| String::from_utf8(shard_name(b"p:7:rest:x", number)).unwrap();
         assert_eq!(
             [name(0), name(1), name(2), name(27)],
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_moves_once() {
+    fn a_key_migrates_once() {
         let at = |now, operation| migrate(b"key", operation, now, 1000, 3600);
         assert_eq!(at(0, Command::Get), (true, false));
         assert_eq!(at(0, Command::Delete), (true, false));

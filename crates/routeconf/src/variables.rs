@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_lists_of_them_are_variables() {
+    fn variables_are_numbers_or_lists_of_numbers() {
         let text = r#"{"a": 0.5, /* remark */ "b": [1, 0.25], "c": "text", "d": [1, "x"]}"#;
         let variables = Variables::parse("vars", text).unwrap();
         let all: Vec<_> = variables.iter().collect();

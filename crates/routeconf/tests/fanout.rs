@@ -26,7 +26,7 @@ fn doubling(kind: &str, count: usize) -> Result<Loaded, Rejected> {
 }
 
 #[test]
-fn requests_that_multiply_are_bounded() {
+fn the_fan_out_of_a_request_is_bounded() {
     assert_eq!(REQUESTS_MAX, 1 << 16);
     for kind in ["AllSyncRoute", "AllInitialRoute", "FailoverRoute", "MissFailoverRoute"] {
         assert!(doubling(kind, 16).is_ok(), "{kind}");
@@ -41,7 +41,7 @@ fn requests_that_multiply_are_bounded() {
 }
 
 #[test]
-fn a_route_that_chooses_multiplies_nothing() {
+fn selecting_routes_do_not_fan_out() {
     for kind in ["HashRoute", "RandomRoute", "HostIdRoute"] {
         assert!(doubling(kind, 200).is_ok(), "{kind}");
     }
@@ -52,7 +52,7 @@ fn a_route_that_chooses_multiplies_nothing() {
 }
 
 #[test]
-fn names_of_a_key_count() {
+fn key_replicas_count_towards_the_fan_out() {
     let split = |destination: &str| {
         format!(
             r#"{{"type": "KeySplitRoute", "destination": {destination}, "replicas": 1000,
@@ -66,7 +66,7 @@ fn names_of_a_key_count() {
 }
 
 #[test]
-fn the_way_of_a_request_is_bounded() {
+fn the_route_depth_of_a_request_is_bounded() {
     let longest = usize::try_from(DEPTH_MAX).unwrap() - 1;
     assert!(doubling("HashRoute", longest).is_ok());
     let why = doubling("HashRoute", longest + 1).unwrap_err().render();
@@ -77,7 +77,7 @@ fn the_way_of_a_request_is_bounded() {
 
 /// A key of `/*/*/` goes to every cluster.
 #[test]
-fn clusters_count_together() {
+fn the_fan_out_adds_up_over_clusters() {
     let clusters = |count: usize| {
         let route = |number| {
             format!(

@@ -301,7 +301,7 @@ fn good(pool: &str, route: &str) -> Loaded {
 }
 
 #[test]
-fn every_setting_of_a_handle_has_an_effect_or_is_told_of() {
+fn every_handle_setting_has_an_effect_or_is_reported() {
     for (handle, setting, fate) in ROWS.iter().copied() {
         let with = format!("{}, {setting}}}", handle.strip_suffix('}').unwrap());
         check(handle, setting, fate, &good("", handle), read("", &with));
@@ -309,7 +309,7 @@ fn every_setting_of_a_handle_has_an_effect_or_is_told_of() {
 }
 
 #[test]
-fn every_setting_of_a_pool_has_an_effect_or_is_told_of() {
+fn every_pool_setting_has_an_effect_or_is_reported() {
     let route = r#""PoolRoute|A""#;
     for (setting, fate) in POOL_ROWS.iter().copied() {
         check("the pool", setting, fate, &good("", route), read(&format!(", {setting}"), route));
@@ -317,7 +317,7 @@ fn every_setting_of_a_pool_has_an_effect_or_is_told_of() {
 }
 
 #[test]
-fn a_field_that_no_request_has_is_refused() {
+fn an_unknown_request_field_is_refused() {
     let told = read("", &BLACKHOLE.replace("\"key\"", "\"colour\"")).unwrap_err().render();
     assert!(told.contains("no request has a field 'colour'"), "{told}");
 }

@@ -34,7 +34,7 @@ fn root(loaded: &Loaded) -> &PoolRoute {
 }
 
 #[test]
-fn a_wrong_shadow_is_left_out_and_the_others_stay() {
+fn an_invalid_shadow_is_dropped_and_the_others_stay() {
     for wrong in [
         r#""index_range": [2, 1]"#,
         r#""index_range": [1]"#,
@@ -52,7 +52,7 @@ fn a_wrong_shadow_is_left_out_and_the_others_stay() {
 }
 
 #[test]
-fn a_shard_has_no_more_names_than_there_are_suffixes() {
+fn shard_splits_are_limited_to_the_number_of_suffixes() {
     let (loaded, told) = pool_route(
         r#""shard_splits": {"1": 1000, "2": {"old_split_size": 678, "new_split_size": 677}}"#,
     );
@@ -63,7 +63,7 @@ fn a_shard_has_no_more_names_than_there_are_suffixes() {
 }
 
 #[test]
-fn port_0_is_a_port_until_it_is_connected_to() {
+fn port_0_is_accepted_in_a_configuration() {
     let (loaded, told) = pool_route(r#""asynclog": false"#);
     let Member::Server(server) = &loaded.config.pools[0].members[1] else { panic!("no server") };
     assert_eq!(server.address, ServerAddress::Tcp { host: "b".to_owned(), port: 0 });
@@ -71,7 +71,7 @@ fn port_0_is_a_port_until_it_is_connected_to() {
 }
 
 #[test]
-fn a_pool_may_be_hashed_by_the_host_alone() {
+fn a_pool_can_use_the_latest_hash() {
     let (loaded, told) = pool_route(r#""hash": "Latest""#);
     assert_eq!(root(&loaded).latest.as_ref().unwrap().failover_count, 5);
     assert_eq!(told, "");

@@ -153,7 +153,7 @@ fn imports() {
 }
 
 #[test]
-fn wrong_calls_say_what_is_wrong() {
+fn invalid_calls_are_reported_with_a_reason() {
     fails(
         "",
         r#""@adds(@int(1),@int(2))""#,
@@ -191,7 +191,7 @@ fn wrong_calls_say_what_is_wrong() {
 
 /// None of these may take much time or memory.
 #[test]
-fn bombs_are_refused() {
+fn expansion_bombs_are_refused() {
     fails(r#""loop": {"type": "macroDef", "result": "@loop"}"#, r#""@loop""#, "nested more than");
     fails(
         r#""fork": {"type": "macroDef", "params": ["n"], "result": ["@fork(%n%)", "@fork(%n%)"]}"#,

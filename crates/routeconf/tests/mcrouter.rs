@@ -52,7 +52,7 @@ fn with_pools(route: &str) -> String {
 }
 
 #[test]
-fn the_quick_start_of_mcrouters_documentation() {
+fn mcrouters_quick_start_configuration() {
     let config = good(
         r#"{
           "pools": {"A": {"servers": [
@@ -131,7 +131,7 @@ fn short_forms_and_lists() {
 }
 
 #[test]
-fn named_handles_are_shared_whatever_their_form() {
+fn named_handles_are_shared_in_both_forms() {
     for handles in [
         r#"[{"type": "PoolRoute", "pool": "A", "name": "a"}, {"type": "HashRoute", "children": ["a", "a"], "name": "h"}]"#,
         r#"{"h": {"type": "HashRoute", "children": ["a", "$a"]}, "a": "PoolRoute|A"}"#,
@@ -182,7 +182,7 @@ fn prefixes() {
 }
 
 #[test]
-fn pools_inherit_and_come_from_files() {
+fn pools_can_inherit_and_be_read_from_files() {
     let files = [
         ("base.json", r#"/* base */ {"servers": ["f1:1", "f2:2"], "server_timeout": 7}"#),
         ("middle.json", r#"{"inherit": "base.json", "connect_timeout": 3}"#),
@@ -221,7 +221,7 @@ fn pools_inherit_and_come_from_files() {
 }
 
 #[test]
-fn weights_and_tags_of_a_pool_make_its_hash() {
+fn pool_weights_and_tags_set_the_hash() {
     let hash = |pool: &str, hash: &str| {
         let text = format!(
             r#"{{"pools": {{"A": {{"servers": ["a:1", "b:1"], {pool}}}}}, "route": {{"type": "PoolRoute", "pool": "A"{hash}}}}}"#
@@ -250,7 +250,7 @@ fn weights_and_tags_of_a_pool_make_its_hash() {
 
 /// A client that knows the servers by their names uses the same one, whatever their addresses are.
 #[test]
-fn ketama_places_keys_by_the_names_of_servers_if_these_tell_them_apart() {
+fn ketama_hashes_server_names_if_they_are_distinct() {
     let hosts = |pool: &str| {
         let config = good(&format!(
             r#"{{"pools": {{"A": {{{pool}}}}}, "route": {{"type": "PoolRoute", "pool": "A", "hash": "Ketama"}}}}"#
@@ -268,7 +268,7 @@ fn ketama_places_keys_by_the_names_of_servers_if_these_tell_them_apart() {
 }
 
 #[test]
-fn a_pool_route_with_everything() {
+fn a_pool_route_with_every_setting() {
     let config = good(&with_pools(
         r#"{"type": "PoolRoute", "pool": "A", "asynclog": false, "max_outstanding": 50,
             "rates": {"gets_rate": 10.5, "gets_burst": 20}, "shard_splits": {"7": 3, "8": {"new_split_size": 4}},
@@ -292,7 +292,7 @@ fn a_pool_route_with_everything() {
 
 /// A result that never occurs here, or that is not a failure, causes a warning.
 #[test]
-fn results_without_effect_are_warned_of() {
+fn results_without_effect_cause_a_warning() {
     let warnings = |route: &str| {
         let loaded = load_with(&with_pools(route), &[]).unwrap();
         loaded.warnings.iter().map(|one| one.render(&loaded.config.files)).collect::<String>()
@@ -384,7 +384,7 @@ fn every_route_handle() {
 }
 
 #[test]
-fn errors_say_where_and_what_else() {
+fn errors_contain_position_and_suggestion() {
     for (text, error) in [
         (with_pools("\"PolRoute|A\""), "m.json:2:67: error: there is no route handle 'PolRoute' (did you mean PoolRoute?)"),
         (with_pools("\"A\""), "m.json:2:67: error: there is no route handle 'A' (for the pool of that name write 'PoolRoute|A')"),
@@ -417,7 +417,7 @@ fn several_errors_are_found_at_once() {
 }
 
 #[test]
-fn what_nobody_reads_is_warned_of() {
+fn unknown_settings_cause_a_warning() {
     let loaded = load_with(
         &with_pools(r#"{"type": "PoolRoute", "pool": "A", "asynclogg": false, "_note": 1}"#),
         &[],

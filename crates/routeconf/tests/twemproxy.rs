@@ -51,7 +51,7 @@ fn the_settings_of_a_pool() {
 }
 
 #[test]
-fn settings_that_change_nothing_are_warned_of() {
+fn settings_without_effect_cause_a_warning() {
     assert_eq!(read(WHOLE).unwrap().warnings, []);
     let unused = "backlog: 512\n  client_connections: 9\n  mbuf_size: 512\n  reuseport: true\n  tcpkeepalive: true\n  preconnect: true\n  server_connections: 4";
     let text =
@@ -85,7 +85,7 @@ fn a_pool_without_a_timeout_is_warned_of() {
 
 /// One pass reports all errors.
 #[test]
-fn every_wrong_setting_is_told() {
+fn every_invalid_setting_is_reported() {
     let text = "a:\n  listen: x\n  hsh: fnv1a_64\n  timout: 1\n  server_retry_timeout: soon\n  \
                 auto_eject_hosts: perhaps\n  servers: [ 'h:1:1' ]\nb:\n  listen: y\n  \
                 distribution: far\n  servers: [ 'h:1:1' ]\n";
@@ -101,7 +101,7 @@ fn every_wrong_setting_is_told() {
 }
 
 #[test]
-fn errors_say_where() {
+fn errors_contain_their_position() {
     for (text, error) in [
         ("", "n.yml:1:1: error: the file is empty"),
         ("a: b", "n.yml:1:4: error: the pool 'a' is settings by name, not a string"),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_longest_and_most_goes_first() {
+    fn the_longest_and_largest_holder_is_chosen_first() {
         let (budget, start) = (Budget::new(100 * MB), Instant::now());
         let at = |secs| start + Duration::from_secs(secs);
         hold(&budget, 1, 20 * MB, start);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_gone_is_not_chosen() {
+    fn a_closed_client_is_not_chosen() {
         let (budget, now) = (Budget::new(10 * MB), Instant::now());
         hold(&budget, 1, 20 * MB, now);
         assert!(budget.relieve(now));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_account_whose_holders_are_small_is_tight_until_there_is_room() {
+    fn a_full_account_of_small_holders_is_tight_until_relieved() {
         let (budget, now) = (Budget::new(MB), Instant::now());
         budget.charge((2 * MB).cast_signed());
         assert!(budget.relieve(now) && budget.is_tight(), "the workers are to name more");

@@ -146,7 +146,7 @@ mod tests {
 
     /// A user with the right to write to the folder cannot make the proxy write elsewhere.
     #[test]
-    fn a_dump_goes_through_no_link() {
+    fn a_dump_follows_no_symlink() {
         let folder = std::env::temp_dir().join(format!("router-link-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("precious"), "untouched").unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_comes_back_and_nothing_else_does() {
+    fn only_a_valid_recent_dump_is_restored() {
         let folder = std::env::temp_dir().join(format!("router-dump-{}", std::process::id()));
         let dump = |secs| Dump {
             path: folder.join("a/holdall-1.json"),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_is_as_old_as_the_window() {
+    fn the_history_spans_the_window() {
         let registry = Registry::default();
         let history = History::new(&registry);
         let start = history.oldest().unwrap().at;

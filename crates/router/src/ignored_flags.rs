@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_nothing_is_taken_and_told() {
+    fn flags_without_effect_are_accepted_with_a_warning() {
         let line = "route -p 5000 --log-path /x --fibers_stack_size=24 -L /log --enable-qos -f c --log-path";
         let (kept, told) = without(line.split(' ').map(OsString::from));
         assert_eq!(kept, ["route", "-p", "5000", "-f", "c"]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_have_values_in_mcrouter() {
+    fn switches_accept_the_values_of_mcrouter() {
         let line = "route --enable-flush-cmd=1 --asynclog-disable=0 --udp-gets=x --num-proxies=2";
         let (kept, told) = without(line.split(' ').map(OsString::from));
         assert_eq!(kept, ["route", "--enable-flush-cmd", "--udp-gets=x", "--num-proxies=2"]);
@@ -203,7 +203,7 @@ mod tests {
 
     /// None of them is a flag of this program.
     #[test]
-    fn flags_that_do_something_are_not_among_them() {
+    fn no_flag_of_this_program_is_ignored() {
         let command = Options::command();
         let ours: Vec<String> = command
             .get_arguments()

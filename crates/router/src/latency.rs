@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_recent_in_all_their_pool_and_their_server() {
+    fn recent_replies_count_in_total_and_by_pool_and_server() {
         let start = Instant::now();
         let recent = RecentAnswers::new(start);
         let (one, two, lone) = (place("A", 1), place("A", 2), place("", 3));
@@ -219,7 +219,7 @@ mod tests {
     /// A server that was slow at first, and has since answered as often quickly: the quantiles
     /// since the start stay bad, but the recent ones do not.
     #[test]
-    fn slow_answers_of_the_past_fade() {
+    fn slow_replies_of_the_past_fade() {
         let start = Instant::now();
         let recent = RecentAnswers::new(start);
         let mut last = ByPlace::new();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_was_never_as_long_is_counted() {
+    fn a_new_longest_time_is_counted() {
         let start = Instant::now();
         let recent = RecentAnswers::new(start);
         // The longest bucket of the first has a count.
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_went_takes_its_times_with_it() {
+    fn times_of_a_removed_server_are_dropped() {
         let start = Instant::now();
         let recent = RecentAnswers::new(start);
         let of_both = [(place("A", 1), &[(100, 9)][..]), (place("B", 2), &[(100, 9)])];

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_others_reach_is_warned_of() {
+    fn an_exposed_address_causes_a_warning() {
         let warned = |words: &[&str], named: &[&str]| {
             let options = Options::try_parse_from(["route"].iter().chain(words)).unwrap();
             let (listen, _) = listening(words, named).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_listen_where_they_say_unless_the_command_line_says_otherwise() {
+    fn pools_listen_at_their_addresses_unless_flags_override_them() {
         let named = ["127.0.0.1:22121", "/run/pool.sock", "[::1]:22122"];
         let (listen, listeners) = listening(&[], &named).unwrap();
         let addresses: Vec<SocketAddr> =

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_one_line_a_second_unless_the_log_is_verbose() {
+    fn outages_log_one_line_per_second_unless_verbose() {
         let (mut outages, begin) = (Outages::default(), Instant::now());
         let mut look = |ms: u64, is_verbose: bool, state: State, tko_count: u64| {
             let lines = RefCell::new(Vec::new());

@@ -18,7 +18,7 @@ fn admin(proxy: SocketAddr, what: &str) -> String {
 }
 
 #[test]
-fn a_configuration_is_told_with_its_sources_pools_and_parameters() {
+fn admin_requests_report_sources_pools_and_parameters() {
     let folder = std::env::temp_dir().join(format!("router-admin-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let pool = r#"{"servers": ["127.0.0.1:1", "127.0.0.1:2"], "failure_domains": ["a", 7]}"#;
@@ -55,7 +55,7 @@ fn a_configuration_is_told_with_its_sources_pools_and_parameters() {
 /// mcrouter's weighted hashes choose by a bucket's number; `additional_fanout` gives a server
 /// several places.
 #[test]
-fn keys_have_buckets_and_servers_several_places() {
+fn admin_requests_report_buckets_and_additional_fanout() {
     let servers = r#""servers": ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]"#;
     let buckets = r#""bucketize": true, "total_buckets": 1000000, "bucketization_keyspace": "r:A",
         "total_buckets_by_prefix": {"w:asdf": 1}"#;
@@ -89,7 +89,7 @@ fn keys_have_buckets_and_servers_several_places() {
 }
 
 #[test]
-fn verbosity_is_told_and_set() {
+fn verbosity_can_be_read_and_set() {
     let proxy = proxy(&["--config-str", r#"{"route": "NullRoute"}"#]).unwrap();
     let said = ["verbosity", "verbosity(1)", "verbosity"].map(|what| admin(proxy, what));
     assert_eq!(said, ["0", "0 -> 1", "1"]);

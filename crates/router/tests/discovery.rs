@@ -32,7 +32,7 @@ fn pool_of(endpoint: &FakeElastiCache) -> String {
 }
 
 #[test]
-fn a_source_that_stays_away_is_reported_once_and_counted() {
+fn an_unavailable_source_is_reported_once_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::memcached(&[]);
     let endpoint = FakeElastiCache::new(cluster(&[server.addr()]));
@@ -67,7 +67,7 @@ fn a_source_that_stays_away_is_reported_once_and_counted() {
 
 /// An answer that arrives byte by byte, endlessly.
 #[test]
-fn a_source_that_drips_keeps_no_file_from_being_read() {
+fn a_slow_source_does_not_block_configuration_files() {
     let folder = tempfile::tempdir().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let source = listener.local_addr().unwrap();
@@ -108,7 +108,7 @@ fn servers(address: SocketAddr) -> Vec<String> {
 }
 
 #[test]
-fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
+fn members_change_and_a_failed_source_removes_none() {
     let folder = tempfile::tempdir().unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
@@ -148,7 +148,7 @@ fn members_come_and_go_and_a_source_that_fails_takes_none_away() {
 
 /// The same two servers, in changing pools and places.
 #[test]
-fn a_server_that_changes_its_pool_or_place_is_taken() {
+fn servers_can_change_their_pool_or_place() {
     let folder = tempfile::tempdir().unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(Server::addr);
@@ -190,7 +190,7 @@ fn a_server_that_changes_its_pool_or_place_is_taken() {
 }
 
 #[test]
-fn a_name_is_all_of_its_addresses() {
+fn a_name_resolves_to_all_its_addresses() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::memcached(&[]);
     let port = server.addr().port();
@@ -211,7 +211,7 @@ impl Drop for Program {
 
 /// A real etcd: `etcdctl` adds, removes and overwrites members. When etcd is gone, they stay.
 #[test]
-fn members_are_the_keys_below_a_prefix_of_etcd() {
+fn etcd_keys_under_a_prefix_are_members() {
     let folder = tempfile::tempdir().unwrap();
     let (client, peer) = (free_port(), free_port());
     let (client_url, peer_url) =
@@ -268,7 +268,7 @@ fn certify(folder: &Path) -> (String, String) {
 /// A real etcd with TLS and a login: a proxy that does not trust it, or has another password,
 /// learns nothing.
 #[test]
-fn an_etcd_with_tls_and_a_login_is_asked() {
+fn etcd_with_tls_and_a_login() {
     let folder = tempfile::tempdir().unwrap();
     let (cert, key) = certify(folder.path());
     let (client, peer) = (free_port(), free_port());
@@ -314,7 +314,7 @@ fn an_etcd_with_tls_and_a_login_is_asked() {
 
 /// Encryption in transit: a proxy that serves a cluster's configuration by TLS is the endpoint.
 #[test]
-fn an_endpoint_of_elasticache_with_tls_is_asked() {
+fn elasticache_endpoint_with_tls() {
     let folder = tempfile::tempdir().unwrap();
     let (cert, key) = certify(folder.path());
     let server = Server::memcached(&[]).addr().to_string();
@@ -334,7 +334,7 @@ fn an_endpoint_of_elasticache_with_tls_is_asked() {
 
 /// A real resolver, dnsmasq: SRV records and the addresses of their hosts.
 #[test]
-fn members_are_what_srv_records_list() {
+fn srv_records_are_members() {
     let folder = tempfile::tempdir().unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(|server| server.addr().port());
@@ -382,7 +382,7 @@ fn members_are_what_srv_records_list() {
 
 /// One proxy reports its servers to another, as Amazon does; without the option it does not.
 #[test]
-fn a_proxy_can_be_the_source_of_another() {
+fn a_proxy_can_be_the_discovery_source_of_another() {
     let folder = tempfile::tempdir().unwrap();
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(|server| server.addr().to_string());

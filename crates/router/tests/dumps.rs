@@ -9,7 +9,7 @@ use common::{ask, proxy, stat};
 use testkit::eventually;
 
 #[test]
-fn the_last_good_configuration_is_used_where_the_present_one_cannot_be() {
+fn the_last_good_configuration_replaces_an_unusable_one() {
     let folder = std::env::temp_dir().join(format!("router-dumps-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let path = |name: &str| folder.join(name).display().to_string();

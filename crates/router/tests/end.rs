@@ -17,7 +17,7 @@ use testkit::Server;
 /// The second server accepts connections but is silent. Its delete fails after the client has its
 /// reply, and after the proxy was told to end.
 #[test]
-fn a_delete_behind_the_reply_is_kept_at_the_end() {
+fn a_delete_pending_after_its_reply_is_kept_at_shutdown() {
     let folder = std::env::temp_dir().join(format!("end-{}", std::process::id()));
     let (server, silent) = (Server::memcached(&[]), TcpListener::bind("127.0.0.1:0").unwrap());
     let config = format!(

@@ -27,7 +27,7 @@ const NOBODY: &str = "unix:/nonexistent/socket";
 const TO_A: &str = r#""PoolRoute|A""#;
 
 #[test]
-fn gets_alone_reach_servers() {
+fn allow_only_gets_forwards_only_gets() {
     let server = Server::memcached(&[]);
     let addr = server.addr();
     ask(addr, "set k 0 0 1\r\nv\r\n");
@@ -47,7 +47,7 @@ fn gets_alone_reach_servers() {
 }
 
 #[test]
-fn the_number_of_a_delete_is_a_hold_off_if_that_is_wanted() {
+fn delete_hold_off_reads_the_number_as_a_hold_off() {
     let server = Server::holdall(&[]);
     let addr = server.addr().to_string();
     let add = "add k 0 0 1\r\nx\r\n";
@@ -68,7 +68,7 @@ fn the_number_of_a_delete_is_a_hold_off_if_that_is_wanted() {
 }
 
 #[test]
-fn large_values_are_kept_in_pieces_whatever_their_route() {
+fn large_values_are_split_on_every_route() {
     let server = Server::memcached(&[]);
     let addr = server.addr().to_string();
     let value = "0123456789abcdefghijklmno";
@@ -85,7 +85,7 @@ fn large_values_are_kept_in_pieces_whatever_their_route() {
 }
 
 #[test]
-fn what_servers_do_wrong_is_one_error_if_that_is_wanted() {
+fn group_remote_errors_merges_all_server_errors() {
     let proxy = over(NOBODY, "", TO_A, &["--group-remote-errors"]);
     for _ in 0..3 {
         assert_eq!(ask(proxy, "get k\r\n"), "SERVER_ERROR remote error\r\n");
@@ -93,7 +93,7 @@ fn what_servers_do_wrong_is_one_error_if_that_is_wanted() {
 }
 
 #[test]
-fn nobody_is_knocked_out_if_that_is_wanted() {
+fn disable_tko_tracking_knocks_out_no_server() {
     let proxy = over(NOBODY, "", TO_A, &["--disable-tko-tracking"]);
     for _ in 0..5 {
         assert_eq!(ask(proxy, "get k\r\n"), "SERVER_ERROR Connection error\r\n");
@@ -102,7 +102,7 @@ fn nobody_is_knocked_out_if_that_is_wanted() {
 }
 
 #[test]
-fn split_shards_are_whole_if_that_is_wanted() {
+fn disable_shard_split_route_keeps_shards_whole() {
     let server = Server::memcached(&[]);
     let addr = server.addr().to_string();
     let route = r#"{"type": "PoolRoute", "pool": "A", "shard_splits": {"1": 26}}"#;
@@ -112,7 +112,7 @@ fn split_shards_are_whole_if_that_is_wanted() {
 }
 
 #[test]
-fn times_go_by_the_distance_of_pools() {
+fn timeouts_depend_on_the_distance_of_pools() {
     let server = Server::memcached(&[]);
     let addr = server.addr().to_string();
     let flags = [
@@ -153,7 +153,7 @@ fn line(mut stream: BufReader<TcpStream>) -> String {
 }
 
 #[test]
-fn who_waits_for_room_gives_up_and_no_more_wait_than_may() {
+fn waiting_requests_are_bounded_and_time_out() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = silent.local_addr().unwrap().to_string();
     let inflight = ["--proxy-max-inflight-requests", "1"];
@@ -214,7 +214,7 @@ fn full_listener() -> (TcpListener, Vec<TcpStream>) {
 
 /// `--connect-timeout-retries`: a client waits only while the connection is retried.
 #[test]
-fn a_connection_that_is_not_made_in_time_is_tried_again() {
+fn timed_out_connects_are_retried() {
     let (listener, _fillers) = full_listener();
     let addr = listener.local_addr().unwrap().to_string();
     let pool = r#", "connect_timeout": 50"#;
@@ -240,7 +240,7 @@ fn a_connection_that_is_not_made_in_time_is_tried_again() {
 /// `--target-max-inflight-requests`: a server never has more unanswered requests; the others wait
 /// for their turn.
 #[test]
-fn no_more_requests_are_at_a_server_than_may() {
+fn requests_in_flight_per_server_are_limited() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
     let proxy = over(&addr, "", TO_A, &["--target-max-inflight-requests", "2"]);
@@ -269,7 +269,7 @@ fn proxy_and_log_lines(more: &[&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
 }
 
 #[test]
-fn every_request_is_told_if_that_is_wanted() {
+fn enable_logging_route_logs_every_request() {
     let (proxy, lines) = proxy_and_log_lines(&[
         "--config-str",
         r#"{"route": "NullRoute"}"#,
@@ -289,7 +289,7 @@ fn every_request_is_told_if_that_is_wanted() {
 
 /// `verbosity(N)`: from 1 on, servers that are currently out are logged again.
 #[test]
-fn knockouts_are_told_with_their_reason() {
+fn knockouts_are_logged_with_their_reason() {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let config = format!(r#"{{"pools": {{"A": {{"servers": ["{addr}"]}}}}, "route": {TO_A}}}"#);
     let (proxy, lines) =
@@ -332,7 +332,7 @@ fn a_server_is_knocked_out_for_all_workers_and_pools() {
 
 /// mcrouter's 0 is its default, and is in many command lines.
 #[test]
-fn limits_of_zero_are_none() {
+fn limits_of_zero_mean_no_limit() {
     let server = Server::memcached(&[]);
     let flags = ["--max-conns", "0", "--proxy-max-inflight-requests", "0"];
     let proxy = over(&server.addr().to_string(), "", TO_A, &flags);

@@ -80,7 +80,7 @@ fn rest(mut stream: TcpStream) -> String {
 }
 
 #[test]
-fn every_command_comes_through_however_it_is_cut() {
+fn every_command_works_split_at_any_byte() {
     let servers: Vec<_> = (0..3).map(|_| Server::memcached(&[])).collect();
     let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
     let proxy = Proxy::over(&addresses, r#""PoolRoute|all""#, &["--num-proxies", "2"]);
@@ -103,7 +103,7 @@ fn every_command_comes_through_however_it_is_cut() {
 }
 
 #[test]
-fn large_values_and_long_lines_come_through() {
+fn large_values_and_long_lines_are_forwarded() {
     let servers: Vec<_> = (0..2).map(|_| Server::memcached(&["-m", "200"])).collect();
     let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
     let proxy = Proxy::over(&addresses, r#""PoolRoute|all""#, &[]);
@@ -128,7 +128,7 @@ fn large_values_and_long_lines_come_through() {
 }
 
 #[test]
-fn pipelined_answers_keep_their_order_over_many_servers() {
+fn pipelined_replies_keep_their_order_across_servers() {
     let servers: Vec<_> = (0..4).map(|_| Server::memcached(&[])).collect();
     let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
     let both_serve = ["--num-proxies", "2", "--gather-below", "0"];
@@ -183,7 +183,7 @@ fn requests_of_a_client_reach_a_server_in_order() {
 }
 
 #[test]
-fn many_clients_share_one_connection_a_worker() {
+fn many_clients_share_one_connection_per_worker() {
     for (below, workers) in [("0", 2), ("65", 1)] {
         let server = Server::memcached(&[]);
         let before = server.stat("total_connections");
@@ -202,7 +202,7 @@ fn many_clients_share_one_connection_a_worker() {
 }
 
 #[test]
-fn what_was_asked_is_answered_after_the_end_of_input_and_after_quit() {
+fn pending_requests_are_answered_after_end_of_input_and_quit() {
     let server = Server::memcached(&[]);
     let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
     let mut stream = proxy.connect();
@@ -219,7 +219,7 @@ fn what_was_asked_is_answered_after_the_end_of_input_and_after_quit() {
 }
 
 #[test]
-fn a_dead_server_takes_its_keys_only() {
+fn a_dead_server_affects_only_its_keys() {
     let server = Server::memcached(&[]);
     let dead = SocketAddr::from(([127, 0, 0, 1], 1));
     let route = r#"{ "type": "PrefixSelectorRoute", "policies": { "dead": "PoolRoute|B" }, "wildcard": "PoolRoute|A" }"#;
@@ -240,7 +240,7 @@ fn a_dead_server_takes_its_keys_only() {
 }
 
 #[test]
-fn a_prefix_is_not_seen_by_servers_and_comes_back_to_the_client() {
+fn a_prefix_is_stripped_for_servers_and_kept_in_replies() {
     let server = Server::memcached(&[]);
     let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
     let mut stream = proxy.connect();
@@ -256,7 +256,7 @@ fn a_prefix_is_not_seen_by_servers_and_comes_back_to_the_client() {
 
 /// The line ends of a decoded key would be read as the next replies.
 #[test]
-fn a_key_in_base64_is_answered_in_base64() {
+fn a_base64_key_is_returned_in_base64() {
     // "/x" and "mod:x", each followed by "\r\nVA 5\r\nWRONG\r\nHD"; and "/mc".
     let keys = ["L3gNClZBIDUNCldST05HDQpIRA==", "bW9kOngNClZBIDUNCldST05HDQpIRA==", "L21j"];
     let route = r#"{"type": "PrefixSelectorRoute", "wildcard": "PoolRoute|A", "policies":
@@ -286,7 +286,7 @@ fn replace(path: &Path, text: &str) {
 }
 
 #[test]
-fn a_changed_file_is_taken_and_a_broken_one_is_not() {
+fn a_changed_file_is_loaded_and_an_invalid_one_refused() {
     let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
     let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
     let proxy = Proxy::over(&addresses, r#""PoolRoute|A""#, &["--num-proxies", "2"]);
@@ -361,7 +361,7 @@ const GAT: u8 = 0x1d;
 const STORED: &[u8] = &[0, 0, 0, 5, 0, 0, 0, 0];
 
 #[test]
-fn packets_are_translated_and_their_answers_too() {
+fn binary_requests_and_replies_are_translated() {
     let servers = [Server::memcached(&[]), Server::memcached(&[])];
     let proxy = Proxy::over(&servers.each_ref().map(Server::addr), r#""PoolRoute|all""#, &[]);
     let mut stream = proxy.connect();
@@ -399,7 +399,7 @@ fn packets_are_translated_and_their_answers_too() {
 
 /// memcached accepts them in packets, but in text takes them for the past.
 #[test]
-fn times_from_2038_on_in_packets_are_to_come() {
+fn binary_times_from_2038_on_are_in_the_future() {
     let server = Server::memcached(&[]);
     let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
     let minus_one = [0xff; 4];
@@ -433,7 +433,7 @@ fn times_from_2038_on_in_packets_are_to_come() {
 }
 
 #[test]
-fn quiet_packets_keep_their_silence_and_their_order() {
+fn quiet_binary_requests_stay_silent_and_in_order() {
     let servers = [Server::memcached(&[]), Server::memcached(&[])];
     let proxy = Proxy::over(&servers.each_ref().map(Server::addr), r#""PoolRoute|all""#, &[]);
     let mut stream = proxy.connect();

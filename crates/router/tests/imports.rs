@@ -24,7 +24,7 @@ fn config(name: &str, pool: &str) -> String {
 const POOL: &str = r#"{"servers": ["127.0.0.1:1"]}"#;
 
 #[test]
-fn a_new_import_that_was_broken_or_missing_is_taken_when_it_is_mended() {
+fn a_broken_or_missing_new_import_is_loaded_once_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     write(&path("first.json"), POOL);
@@ -53,7 +53,7 @@ fn a_new_import_that_was_broken_or_missing_is_taken_when_it_is_mended() {
 
 /// The saved configuration, whose files are others, is in use until then.
 #[test]
-fn an_import_that_was_broken_at_the_start_is_taken_when_it_is_mended() {
+fn an_import_broken_at_startup_is_loaded_once_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (main, root) = (path("main.json").display().to_string(), path("dumps"));

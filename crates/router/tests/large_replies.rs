@@ -87,7 +87,7 @@ fn take(stream: &mut TcpStream, key: &str, len: usize) {
 }
 
 #[test]
-fn a_small_get_does_not_wait_for_everybody_s_large_ones() {
+fn a_small_get_does_not_wait_for_all_large_ones() {
     let server: &Counting = Box::leak(Box::default());
     let config = format!(
         r#"{{"pools":{{"A":{{"servers":["{}"]}}}},"route":"PoolRoute|A"}}"#,

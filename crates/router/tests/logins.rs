@@ -111,7 +111,7 @@ const AUTH_FAILURE: u16 = 0x20;
 const ACCESS_DENIED: u16 = 0x24;
 
 #[test]
-fn nobody_is_served_before_the_login() {
+fn no_request_is_served_before_the_login() {
     let guarded = Guarded::start("before", &["-S"]);
     let mut wire = Wire::connect(guarded.proxy);
     for line in [
@@ -146,7 +146,7 @@ fn nobody_is_served_before_the_login() {
 }
 
 #[test]
-fn a_packet_logs_in_by_sasl() {
+fn binary_clients_log_in_by_sasl() {
     let guarded = Guarded::start("sasl", &["-S"]);
     let mut wire = Wire::connect(guarded.proxy);
     let (status, mechanisms) = ask(&mut wire, &packet(SASL_LIST, b"", b"", b""));
@@ -164,7 +164,7 @@ fn a_packet_logs_in_by_sasl() {
 }
 
 #[test]
-fn each_protocol_has_the_login_that_its_flag_names() {
+fn each_protocol_has_the_login_of_its_flag() {
     let only_text = Guarded::start("text", &[]);
     let mut wire = Wire::connect(only_text.proxy);
     wire.send(&packet(SASL_LIST, b"", b"", b""));
@@ -193,7 +193,7 @@ fn store_keys(guarded: &Guarded) -> Wire {
 }
 
 #[test]
-fn a_user_has_the_rights_of_its_lines() {
+fn a_user_has_the_granted_rights() {
     let guarded = Guarded::start("rights", &[]);
     store_keys(&guarded);
     let mut app = guarded.user("app secret");
@@ -276,7 +276,7 @@ fn a_user_has_no_other_right() {
 }
 
 #[test]
-fn a_packet_has_the_rights_of_its_user() {
+fn rights_apply_to_binary_requests() {
     let guarded = Guarded::start("packets", &["-S"]);
     let mut wire = Wire::connect(guarded.proxy);
     let plain = packet(SASL_AUTH, b"", b"PLAIN", b"\0app\0secret");
@@ -332,7 +332,7 @@ fn admin_requests_and_watchers_need_the_right() {
 /// Requests from before the login are answered during its check. A connection that only sends
 /// logins does not delay the others.
 #[test]
-fn a_refused_login_keeps_nobody_waiting() {
+fn refused_logins_delay_no_other_client() {
     let guarded = Guarded::start("waiting", &["--num-proxies", "1"]);
     let mut app = guarded.user("app secret");
     let mut guessing: Vec<Wire> = (0..100).map(|_| Wire::connect(guarded.proxy)).collect();

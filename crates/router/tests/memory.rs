@@ -70,7 +70,7 @@ fn peak() -> usize {
 }
 
 #[test]
-fn clients_that_read_nothing_go_when_the_account_is_full() {
+fn stalled_readers_are_closed_when_the_account_is_full() {
     let (server, address) = proxied(&["--client-memory-max", "67108864", "--num-proxies", "2"]);
     store(&server, "big", 1_000_000);
     store(&server, "small", 5);
@@ -112,7 +112,7 @@ fn a_fast_reader_gets_large_values() {
 }
 
 #[test]
-fn who_announces_much_and_sends_little_denies_nobody_a_store() {
+fn large_unsent_uploads_deny_no_client_a_store() {
     let (_server, address) = proxied(&[]);
     let announce = |number| {
         let mut stream = connect(address);
@@ -128,7 +128,7 @@ fn who_announces_much_and_sends_little_denies_nobody_a_store() {
 }
 
 #[test]
-fn the_longest_upload_goes_when_the_account_is_full() {
+fn the_longest_upload_is_closed_when_the_account_is_full() {
     let (_server, address) = proxied(&["--client-memory-max", "33554432"]);
     let upload = |number| {
         let mut stream = connect(address);
@@ -146,7 +146,7 @@ fn the_longest_upload_goes_when_the_account_is_full() {
 
 /// No client holds much, but all together hold four times the limit.
 #[test]
-fn small_holders_go_when_the_account_is_full_of_them() {
+fn small_holders_are_closed_when_they_fill_the_account() {
     const CLIENTS: usize = 400;
     let (server, address) = proxied(&["--client-memory-max", "2097152", "--num-proxies", "2"]);
     store(&server, "small", 5);
@@ -179,7 +179,7 @@ fn small_holders_go_when_the_account_is_full_of_them() {
 
 /// A kilobyte on the wire becomes a megabyte of requests, and more of replies.
 #[test]
-fn blocks_count_as_what_they_hold() {
+fn compressed_blocks_count_by_their_decompressed_size() {
     const LIMIT: usize = 32 * MB;
     let limit = ["--client-memory-max", &LIMIT.to_string(), "--num-proxies", "1"];
     let (server, address) = proxied(&limit);
@@ -214,7 +214,7 @@ fn ask_on(mut stream: &TcpStream, request: &str) -> String {
 
 /// Stores without a reply continue to arrive while their server is stopped.
 #[test]
-fn stores_for_a_server_that_takes_nothing_are_bounded() {
+fn stores_for_a_stalled_server_are_bounded() {
     let limit = ["--client-memory-max", "33554432", "--num-proxies", "1"];
     let (server, address) = proxied(&limit);
     assert_eq!(ask(address, "set a 0 0 1\r\nx\r\n"), "STORED\r\n");

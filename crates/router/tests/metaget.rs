@@ -31,7 +31,7 @@ fn exptime(line: &str, key: &str) -> u64 {
 }
 
 #[test]
-fn an_item_is_described_as_mcrouter_describes_it() {
+fn metaget_replies_match_mcrouter() {
     for server in [Server::memcached(&[]), Server::holdall(&[])] {
         let text = format!(
             r#"{{"pools": {{"A": {{"servers": ["{}"]}}}},
@@ -58,7 +58,7 @@ fn an_item_is_described_as_mcrouter_describes_it() {
 
 /// For routes that choose by command it is a get with the word `metaget`.
 #[test]
-fn routes_know_it_by_its_name() {
+fn routes_can_select_metaget_by_name() {
     let server = Server::memcached(&[]);
     server.connect().expect(b"set k 0 0 1\r\nv\r\n", b"STORED\r\n");
     let text = format!(

@@ -33,7 +33,7 @@ fn put_fifo(path: &str) {
 }
 
 #[test]
-fn a_configuration_that_is_no_file_is_refused_and_the_next_one_taken() {
+fn a_configuration_that_is_not_a_regular_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = file(&folder, "c.json");
     put(&file, NULL);
@@ -46,7 +46,7 @@ fn a_configuration_that_is_no_file_is_refused_and_the_next_one_taken() {
 }
 
 #[test]
-fn a_start_from_what_is_no_file_is_refused() {
+fn startup_refuses_files_that_are_not_regular() {
     let folder = tempfile::tempdir().unwrap();
     let (file, kept, fifo) =
         (file(&folder, "c.json"), file(&folder, "kept"), file(&folder, "fifo"));

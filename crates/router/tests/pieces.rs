@@ -64,7 +64,7 @@ impl Clients {
 }
 
 #[test]
-fn every_command_is_answered_the_same_in_any_two_pieces() {
+fn every_command_split_anywhere_gets_the_same_reply() {
     let servers: Vec<_> = (0..3).map(|_| Server::memcached(&[])).collect();
     let mut clients = Clients::over(&servers.iter().map(Server::addr).collect::<Vec<_>>());
     let clean = b"delete n noreply\r\ndelete m noreply\r\ndelete a noreply\r\nmn\r\n";
@@ -75,7 +75,7 @@ fn every_command_is_answered_the_same_in_any_two_pieces() {
 
 /// It replaces END, whatever has left before the end of the line comes.
 #[test]
-fn a_line_with_a_failing_key_ends_with_its_error_in_any_two_pieces() {
+fn a_split_line_with_a_failing_key_ends_with_its_error() {
     let server = Server::holdall(&[]);
     let mut clients = Clients::over(&[server.addr()]);
     clients.client.expect(b"set live 0 0 40\r\n", b"");
@@ -113,7 +113,7 @@ fn a_line_with_a_failing_key_ends_with_its_error_in_any_two_pieces() {
 
 /// The queue has room for a part of the line's replies, which leave before the next keys are read.
 #[test]
-fn a_failing_key_before_more_values_than_are_queued_ends_its_line() {
+fn a_failing_key_before_many_values_ends_the_line_in_an_error() {
     let server = Server::memcached(&[]);
     let mut clients = Clients::over(&[server.addr()]);
     let large = "v".repeat(300_000);
@@ -131,7 +131,7 @@ fn a_failing_key_before_more_values_than_are_queued_ends_its_line() {
 }
 
 #[test]
-fn packets_are_answered_the_same_in_any_two_pieces() {
+fn binary_requests_split_anywhere_get_the_same_replies() {
     const HIT: &[u8] = b"hit";
     let server = Server::memcached(&[]);
     let mut clients = Clients::over(&[server.addr()]);

@@ -71,7 +71,7 @@ fn requests_failures_and_failovers_are_counted_by_command() {
 }
 
 #[test]
-fn servers_are_called_as_the_configuration_calls_them() {
+fn servers_have_the_names_of_the_configuration() {
     let server = Server::memcached(&[]);
     let name = format!("localhost:{}", server.addr().port());
     let config =
@@ -101,7 +101,7 @@ fn each_kind_of_stats_has_its_lines() {
 /// As in mcrouter's own test: each pool counts its own failures, and a failover counts for the last
 /// pool used.
 #[test]
-fn pools_tell_what_came_of_clients_requests() {
+fn pool_statistics_count_the_results_of_client_requests() {
     let folder = std::env::temp_dir().join(format!("router-pools-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let pools = folder.join("pools.json").display().to_string();
@@ -149,7 +149,7 @@ fn pools_tell_what_came_of_clients_requests() {
 }
 
 #[test]
-fn files_tell_the_same_in_json() {
+fn statistics_files_contain_the_same_figures_in_json() {
     let folder = std::env::temp_dir().join(format!("router-stats-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let pools = folder.join("pools.json");
@@ -196,7 +196,7 @@ fn files_tell_the_same_in_json() {
 /// of a class. The server counts as down after one error, one value that is not a number, or
 /// without `cmd_set`, `cas_hits`, `cas_misses` and `cas_badval`.
 #[test]
-fn memcacheds_exporter_reads_counts_without_an_error() {
+fn memcached_exporter_reads_counts_without_an_error() {
     let server = Server::memcached(&[]);
     let config = format!(
         r#"{{"pools": {{"A": {{"servers": ["{}"]}}}}, "route": "PoolRoute|A"}}"#,

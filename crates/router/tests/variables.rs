@@ -24,7 +24,7 @@ fn share(address: SocketAddr, first: &str) -> usize {
 }
 
 #[test]
-fn weights_follow_the_file() {
+fn weights_follow_the_variables_file() {
     let folder = std::env::temp_dir().join(format!("router-variables-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("vars.json");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_share_a_budget_and_give_back_what_they_took() {
+    fn workers_share_a_budget_and_return_their_charges() {
         let budget = Arc::new(AsideBudget::new(8 * MB));
         let (one, other) = (worker(&budget), worker(&budget));
         let first = one.charge(4 * MB, Need::MayBeMissing).expect("it is empty");
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn small_copies_are_not_told_until_they_are_many() {
+    fn small_charges_reach_the_budget_in_batches() {
         let budget = Arc::new(AsideBudget::new(8 * MB));
         let one = worker(&budget);
         let few: Vec<_> = (0..9).map(|_| one.charge(100, Need::MustBeDone)).collect();

@@ -290,7 +290,7 @@ mod tests {
 
     /// Libraries for applications rely on this: they move a core between threads.
     #[test]
-    fn a_core_may_be_sent() {
+    fn a_core_is_send() {
         fn is_sent<T: Send>() {}
         is_sent::<Core>();
     }

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_run_to_their_end_and_their_slots_are_used_again() {
+    fn tasks_run_to_completion_and_their_slots_are_reused() {
         let (tasks, count) = (Tasks::default(), Arc::new(SendCell::new(0)));
         for round in 1..=3 {
             for _ in 0..10 {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_wake_of_an_ended_task_does_nothing() {
+    fn waking_a_finished_task_does_nothing() {
         let tasks = Tasks::default();
         tasks.spawn(Box::pin(async {}));
         let waker = tasks.slots.borrow().slots[0].waker.clone();

@@ -96,7 +96,7 @@ fn dropped(rig: &Rig) -> u64 {
 }
 
 #[test]
-fn a_slow_shadow_misses_what_there_is_no_room_for_but_no_delete() {
+fn a_slow_shadow_loses_stores_without_room_but_no_delete() {
     const BUDGET: usize = 1_000_000;
     let (server, slow) = (Server::memcached(&[]), Slow::new());
     let target = r#"{"type": "PoolRoute", "pool": "B", "max_outstanding": 1}"#;
@@ -120,7 +120,7 @@ fn a_slow_shadow_misses_what_there_is_no_room_for_but_no_delete() {
 }
 
 #[test]
-fn without_room_a_client_waits_for_what_may_not_be_missing() {
+fn clients_wait_for_mandatory_copies_without_room() {
     let (server, slow) = (Server::memcached(&[]), Slow::new());
     let both = r#"{"type": "AllInitialRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
     let (mut rig, budget) = rig(server.addr(), slow.server.address, both, 250_000);
@@ -143,7 +143,7 @@ fn without_room_a_client_waits_for_what_may_not_be_missing() {
 }
 
 #[test]
-fn a_place_has_so_many_requests_of_shadows_at_once() {
+fn shadow_requests_per_server_are_bounded() {
     let (server, slow) = (Server::memcached(&[]), Slow::new());
     let route = shadow(r#""PoolRoute|B""#);
     let (mut rig, _) = rig(server.addr(), slow.server.address, &route, 64 << 20);

@@ -41,7 +41,7 @@ fn values_of(line: &str) -> String {
 }
 
 #[test]
-fn a_lie_fails_its_own_requests_and_closes() {
+fn a_faulty_reply_fails_only_its_requests_and_closes() {
     let lies = [
         "VALUE other 0 5\r\nother\r\nEND\r\n",
         "VALUE bad1 0 3\r\nlonger\r\nEND\r\n",
@@ -72,7 +72,7 @@ fn a_lie_fails_its_own_requests_and_closes() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_closes() {
+fn an_unsolicited_reply_closes_the_connection() {
     // The second answer is unsolicited, and must not reach the next request.
     let bad = Scripted::new(|asked| {
         let own = values_of(asked.lines().next().unwrap());
@@ -93,7 +93,7 @@ fn an_answer_that_nobody_asked_for_closes() {
 }
 
 #[test]
-fn a_late_answer_is_nobodys() {
+fn a_late_reply_is_dropped() {
     let (heard, late) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (tells, waits) = (Arc::clone(&heard), Arc::clone(&late));
     let bad = Scripted::new(move |asked| {
@@ -121,7 +121,7 @@ fn a_late_answer_is_nobodys() {
 }
 
 #[test]
-fn silence_is_a_timeout_then_a_knockout_and_an_answer_ends_it() {
+fn silence_times_out_then_knocks_out_until_a_reply() {
     let speaks = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&speaks);
     let bad = Scripted::new(move |asked| {
@@ -165,7 +165,7 @@ fn comes_back(rig: &mut Rig, key: &str) {
 }
 
 #[test]
-fn a_refused_connection_knocks_out_at_once_and_a_restart_ends_it() {
+fn a_refused_connection_knocks_out_until_a_restart() {
     // Bound, but not listening: no other program gets the port.
     let flags = rustix::net::SocketFlags::CLOEXEC;
     let (family, kind) = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
@@ -184,7 +184,7 @@ fn a_refused_connection_knocks_out_at_once_and_a_restart_ends_it() {
 }
 
 #[test]
-fn nothing_is_asked_twice() {
+fn no_request_is_sent_twice() {
     let count = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&count);
     // Reads the request, and closes the connection.
@@ -201,7 +201,7 @@ fn nothing_is_asked_twice() {
 }
 
 #[test]
-fn what_waits_for_a_server_is_bounded() {
+fn pending_requests_of_a_server_are_bounded() {
     let bad = Scripted::new(|_| Some(String::new()));
     let settings = Settings { pending_max: 10, ..quick() };
     let mut rig = Rig::new(settings, |servers| servers.at(bad.address)).freeze();
@@ -216,7 +216,7 @@ fn what_waits_for_a_server_is_bounded() {
 
 /// A reply cut into single bytes, a value larger than any read, and many requests at once.
 #[test]
-fn answers_come_in_any_pieces() {
+fn replies_can_arrive_in_any_pieces() {
     let big = "x".repeat(3_000_000);
     let expected = big.clone();
     let server = Scripted::new(move |asked| {
@@ -248,7 +248,7 @@ fn answers_come_in_any_pieces() {
 /// with a lie: a value is its own key's, or there is none. Time passes only when the faulty server
 /// reports a silence that exceeds every timeout.
 #[test]
-fn whatever_a_server_tells_no_answer_is_anothers() {
+fn faulty_text_replies_never_reach_another_request() {
     let faulty = FaultyServer::start(&Fault::ALL, 10, Duration::from_millis(50));
     let (found, failed) = question(&faulty, quick());
     // Seven of ten lies fail a whole line.
@@ -263,7 +263,7 @@ fn whatever_a_server_tells_no_answer_is_anothers() {
 /// the twenty requests of its turn are lost. With L lies, there are at least (500 - L) * 20
 /// packets, and at least seven in ten lies fail a request.
 #[test]
-fn whatever_a_server_tells_in_packets_no_answer_is_anothers() {
+fn faulty_binary_replies_never_reach_another_request() {
     let faulty = FaultyServer::start(&Fault::ALL, 199, Duration::from_millis(50));
     let settings = Settings { protocol: Protocol::Binary, ..quick() };
     let (found, failed) = question(&faulty, settings);
@@ -316,7 +316,7 @@ fn question(faulty: &FaultyServer, settings: Settings) -> (u32, u32) {
 
 /// Servers refuse late on purpose: ours after a second, which is the time for a connection.
 #[test]
-fn a_login_that_is_refused_late_is_told_as_refused() {
+fn a_late_login_refusal_is_reported_as_a_refusal() {
     let (heard, hears) = mpsc::channel();
     let (tell, told) = mpsc::channel::<()>();
     let told = Mutex::new(told);
@@ -338,7 +338,7 @@ fn a_login_that_is_refused_late_is_told_as_refused() {
 }
 
 #[test]
-fn a_server_in_two_protocols_is_two_lines_and_one_health() {
+fn a_server_with_two_protocols_is_reported_for_each() {
     let server = Scripted::new(|_| None);
     let address = server.address.into();
     let binary = Settings { protocol: Protocol::Binary, ..quick() };

@@ -7,7 +7,7 @@ use proto::answer::MetaCode;
 use upstream::{Command, Outcome, Request};
 
 #[test]
-fn what_matches_falls_into_the_hole() {
+fn matching_requests_are_discarded() {
     let route = r#"{"type": "BlackholeRoute", "default": "PoolRoute|A", "policies":
         {"key": [{"op": "equals", "value": "k"}], "flags": [{"op": "not_equals", "value": 5}]}}"#;
     let mut cluster = Cluster::new(1, route);
@@ -18,7 +18,7 @@ fn what_matches_falls_into_the_hole() {
 }
 
 #[test]
-fn the_hole_sees_the_numbers_of_meta_commands() {
+fn policies_match_the_numbers_of_meta_commands() {
     let none = Outcome::Meta(MetaCode::Ns);
     let done = Outcome::Meta(MetaCode::Hd);
     let rows = [

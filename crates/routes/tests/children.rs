@@ -60,7 +60,7 @@ fn a_route_without_children_stores_nothing_and_finds_nothing() {
 }
 
 #[test]
-fn one_child_and_several_are_asked() {
+fn every_route_works_with_one_child_and_several() {
     for count in [1, 3] {
         let servers: Vec<_> = (0..count).map(|_| Server::memcached(&[])).collect();
         for (place, route) in ROUTES.into_iter().enumerate() {

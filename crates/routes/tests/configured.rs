@@ -14,7 +14,7 @@ use testkit::Server;
 use upstream::{Command, Failure, Outcome, Request};
 
 #[test]
-fn workers_share_what_all_of_their_rates_allow() {
+fn workers_share_the_rates_of_a_route() {
     let route = r#"{"type": "RateLimitRoute", "target": "PoolRoute|A", "rates": {"gets_rate": 0.001, "gets_burst": 3}}"#;
     let servers = [Server::memcached(&[])];
     let flags = TreeFlags { workers: 2, ..TreeFlags::default() };
@@ -28,7 +28,7 @@ fn workers_share_what_all_of_their_rates_allow() {
 }
 
 #[test]
-fn a_big_value_is_kept_in_pieces() {
+fn a_big_value_is_split_into_pieces() {
     let route = r#"{"type": "BigValueRoute", "target": "PoolRoute|A", "split_threshold": 100, "batch_size": 3}"#;
     let mut cluster = Cluster::new(1, route);
     let value: String = ('a'..='z').cycle().take(1050).collect();
@@ -61,7 +61,7 @@ fn a_big_value_is_kept_in_pieces() {
 
 /// Below a choice by client, host or part of the key, all pieces of a value are where the key is.
 #[test]
-fn pieces_take_the_ways_of_their_key() {
+fn pieces_are_routed_like_their_key() {
     let value: String = ('a'..='z').cycle().take(1050).collect();
     let children = r#"["PoolRoute|A", "PoolRoute|B"]"#;
     let latest = r#"{"type": "LatestRoute", "children": ["PoolRoute|A", "PoolRoute|B"], "failover_count": 2}"#;
@@ -100,7 +100,7 @@ fn pieces_take_the_ways_of_their_key() {
 }
 
 #[test]
-fn pieces_are_hashed_as_their_key_is() {
+fn pieces_are_hashed_like_their_key() {
     let value = "x".repeat(1050);
     let split = r#"{"type": "BigValueRoute", "target": "PoolRoute|all", "split_threshold": 100}"#;
     let parsed = format!(
@@ -118,7 +118,7 @@ fn pieces_are_hashed_as_their_key_is() {
 
 /// Additional requests of a route go to the same place as the request.
 #[test]
-fn copies_take_the_ways_of_their_request() {
+fn copies_are_routed_like_their_request() {
     let near = r#"{"type": "OriginalClientHashRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
     let far = r#""PoolRoute|C""#;
     let l1l2 = format!(
@@ -138,7 +138,7 @@ fn copies_take_the_ways_of_their_request() {
 }
 
 #[test]
-fn large_values_live_in_l2_and_leave_a_mark_in_l1() {
+fn large_values_are_stored_in_l2_with_a_marker_in_l1() {
     let route = r#"{"type": "L1L2SizeSplitRoute", "l1": "PoolRoute|A", "l2": "PoolRoute|B", "threshold": 10}"#;
     let mut cluster = Cluster::new(2, route);
     cluster.set("small", "123456789");
@@ -158,7 +158,7 @@ fn large_values_live_in_l2_and_leave_a_mark_in_l1() {
 
 /// As in mcrouter.
 #[test]
-fn a_large_value_stays_in_l1_without_a_threshold_or_with_a_short_life() {
+fn thresholds_of_size_and_ttl_keep_large_values_in_l1() {
     let split = |fields: &str| {
         let fields = format!(r#""l1": "PoolRoute|A", "l2": "PoolRoute|B", {fields}"#);
         Cluster::new(2, &format!(r#"{{"type": "L1L2SizeSplitRoute", {fields}}}"#))
@@ -178,7 +178,7 @@ fn a_large_value_stays_in_l1_without_a_threshold_or_with_a_short_life() {
 }
 
 #[test]
-fn staging_follows_the_warm_cluster_which_answers() {
+fn staging_replies_come_from_the_warm_cluster() {
     let route = r#"{"type": "StagingRoute", "warm": "PoolRoute|A", "staging": "PoolRoute|B"}"#;
     let mut cluster = Cluster::new(2, route);
     cluster.set("k", "v");
@@ -206,7 +206,7 @@ fn staging_follows_the_warm_cluster_which_answers() {
 }
 
 #[test]
-fn warm_up_copies_keep_the_time_that_is_left() {
+fn warm_up_copies_keep_the_remaining_ttl() {
     let route = r#"{"type": "WarmUpRoute", "cold": "PoolRoute|A", "warm": "PoolRoute|B", "enable_metaget": true}"#;
     let mut cluster = Cluster::new(2, route);
     let lasting = Request { exptime: 500, value: b"v", ..Request::new(Command::Set, b"k") };
@@ -219,7 +219,7 @@ fn warm_up_copies_keep_the_time_that_is_left() {
 }
 
 #[test]
-fn l1_notes_misses_and_looks_again() {
+fn l1_caches_misses_and_refreshes_them() {
     let route = r#"{"type": "L1L2CacheRoute", "l1": "PoolRoute|A", "l2": "PoolRoute|B",
         "upgradingL1Exptime": 60, "ncacheExptime": 60, "ncacheUpdatePeriod": 3}"#;
     let mut cluster = Cluster::new(2, route);
@@ -238,7 +238,7 @@ fn l1_notes_misses_and_looks_again() {
 
 /// With and without the value, and with a lease, which belongs to the small one.
 #[test]
-fn a_meta_get_looks_into_l2_as_a_get_does() {
+fn a_meta_get_reads_l2_like_a_get() {
     let route = r#"{"type": "L1L2CacheRoute", "l1": "PoolRoute|A", "l2": "PoolRoute|B",
         "upgradingL1Exptime": 60}"#;
     let mut cluster = Cluster::new(2, route);
@@ -264,7 +264,7 @@ fn a_meta_get_looks_into_l2_as_a_get_does() {
 }
 
 #[test]
-fn a_cold_server_gets_its_share_back_by_its_hit_rate() {
+fn a_cold_server_regains_its_share_with_its_hit_rate() {
     let route = r#"{"type": "PoolRoute", "pool": "A", "slow_warmup": {"failoverTarget": "PoolRoute|B",
         "settings": {"min_requests": 10, "start": 0.0, "step": 1.0}}}"#;
     let mut cluster = Cluster::new(2, route);
@@ -301,7 +301,7 @@ fn a_hot_shard_has_several_names() {
 }
 
 #[test]
-fn deletes_of_a_split_shard_go_to_one_name_if_it_says_so() {
+fn fanout_deletes_can_be_disabled_for_a_split_shard() {
     let split = r#"{"old_split_size": 3, "new_split_size": 3, "fanout_deletes": false}"#;
     let route =
         format!(r#"{{"type": "PoolRoute", "pool": "A", "shard_splits": {{"17": {split}}}}}"#);
@@ -316,7 +316,7 @@ fn deletes_of_a_split_shard_go_to_one_name_if_it_says_so() {
 }
 
 #[test]
-fn no_more_than_the_limit_are_outstanding() {
+fn max_outstanding_limits_requests_in_flight() {
     let route = r#"{"type": "PoolRoute", "pool": "A", "max_outstanding": 2}"#;
     let mut cluster = Cluster::new(1, route);
     cluster.set("k", "v");
@@ -335,7 +335,7 @@ fn no_more_than_the_limit_are_outstanding() {
 }
 
 #[test]
-fn parts_of_keys_decide() {
+fn routing_parts_of_a_key_select_the_server() {
     let route = r#"{"type": "KeyParseRoute", "target": "PoolRoute|all", "num_routing_parts": 2, "delimiter": ":"}"#;
     let mut cluster = Cluster::new(3, route);
     cluster.set("a:b:0", "v");
@@ -356,7 +356,7 @@ fn parts_of_keys_decide() {
 }
 
 #[test]
-fn the_hash_stop_counts_where_it_is_allowed() {
+fn the_hash_stop_applies_only_to_allowed_prefixes() {
     let route =
         r#"{"type": "HashStopAllowListRoute", "target": "PoolRoute|all", "prefixes": ["ok"]}"#;
     let mut cluster = Cluster::new(3, route);
@@ -376,7 +376,7 @@ fn the_hash_stop_counts_where_it_is_allowed() {
 }
 
 #[test]
-fn clients_choose_by_their_address() {
+fn clients_are_hashed_by_their_address() {
     let route = r#"{"type": "OriginalClientHashRoute", "children": ["PoolRoute|A", "PoolRoute|B"], "offset": 1}"#;
     let mut cluster = Cluster::new(2, route);
     for (client, place) in [(0, 1), (1, 0), (u32::MAX, 0)] {
@@ -388,7 +388,7 @@ fn clients_choose_by_their_address() {
 }
 
 #[test]
-fn delays_are_as_long_as_they_say() {
+fn injected_latency_has_the_configured_length() {
     let route = r#"{"type": "LatencyInjectionRoute", "child": "PoolRoute|A", "before_latency_ms": 20,
         "after_latency_ms": 20, "total_latency_ms": 60}"#;
     let mut cluster = Cluster::new(1, route);
@@ -402,7 +402,7 @@ fn delays_are_as_long_as_they_say() {
 }
 
 #[test]
-fn a_delay_may_be_longer_than_time_lasts() {
+fn a_delay_beyond_the_clocks_range_is_accepted() {
     let route = r#"{"type": "LatencyInjectionRoute", "child": "PoolRoute|A",
         "total_latency_ms": 18446744073709551}"#;
     let mut cluster = Cluster::new(1, route);
@@ -417,7 +417,7 @@ fn a_delay_may_be_longer_than_time_lasts() {
 
 /// Whatever a route makes of a key, clients match replies by their own.
 #[test]
-fn a_meta_reply_has_the_key_that_was_asked() {
+fn a_meta_reply_has_the_requested_key() {
     let split = r#"{"type": "KeySplitRoute", "destination": "PoolRoute|A", "replicas": 3,
         "all_sync": true}"#;
     let shard =
@@ -475,7 +475,7 @@ fn requests_are_logged() {
 }
 
 #[test]
-fn the_next_server_is_the_same_for_the_same_key() {
+fn deterministic_failover_order_depends_only_on_the_key() {
     let route = r#"{"type": "FailoverRoute", "children": ["PoolRoute|dead", "PoolRoute|A", "PoolRoute|B", "PoolRoute|C"],
         "failover_policy": {"type": "DeterministicOrderPolicy", "max_tries": 4, "max_error_tries": 4}}"#;
     let mut cluster = Cluster::new(3, route);
@@ -498,7 +498,7 @@ fn the_next_server_is_the_same_for_the_same_key() {
 }
 
 #[test]
-fn tries_that_fail_are_counted() {
+fn failed_tries_are_counted() {
     let policy = |first: &str, max_error_tries: u32, exclude: &str| {
         format!(
             r#"{{"type": "FailoverRoute",
@@ -526,7 +526,7 @@ fn tries_that_fail_are_counted() {
 /// The first child is always tried first. The second try is the child with the fewest consecutive
 /// failures, and among equals the first in order.
 #[test]
-fn who_failed_least_of_late_is_next() {
+fn the_child_with_the_fewest_recent_failures_is_next() {
     let route = r#"{"type": "FailoverRoute",
         "children": [{"type": "ErrorRoute", "result": "tko"}, "PoolRoute|dead", "PoolRoute|dead", "PoolRoute|A"],
         "failover_policy": {"type": "LeastFailuresPolicy", "max_tries": 2}}"#;
@@ -553,7 +553,7 @@ fn rendezvous_tries_by_score() {
 }
 
 #[test]
-fn the_latest_uses_few_of_many() {
+fn the_latest_route_uses_few_of_its_children() {
     let route = r#"{"type": "LatestRoute", "children": ["PoolRoute|A", "PoolRoute|B", "PoolRoute|C"], "failover_count": 1, "salt": "s"}"#;
     let mut cluster = Cluster::new(3, route);
     cluster.set("a", "v");
@@ -565,7 +565,7 @@ fn the_latest_uses_few_of_many() {
 }
 
 #[test]
-fn load_is_spread_and_failures_go_elsewhere() {
+fn load_is_balanced_and_failures_fail_over() {
     for algorithm in ["weighted-hashing", "two-random-choices"] {
         let route = format!(
             r#"{{"type": "LoadBalancerRoute", "children": ["PoolRoute|A", "PoolRoute|B", "PoolRoute|dead"],
@@ -584,7 +584,7 @@ fn load_is_spread_and_failures_go_elsewhere() {
 
 /// The tree is rebuilt, and requests in the old one end there.
 #[test]
-fn sleepers_outlive_their_tree() {
+fn delayed_requests_complete_after_their_tree_is_replaced() {
     let route =
         r#"{"type": "LatencyInjectionRoute", "child": "PoolRoute|A", "after_latency_ms": 30}"#;
     let mut cluster = Cluster::new(1, route);
@@ -598,7 +598,7 @@ fn sleepers_outlive_their_tree() {
 
 /// Variables of the file replace weights and shadowed fractions.
 #[test]
-fn variables_give_weights_and_fractions() {
+fn variables_set_weights_and_shadow_fractions() {
     let weighted = r#"{"type": "PoolRoute", "pool": "all", "hash": {"hash_func": "WeightedCh3Rv", "weights_rv": "w"}}"#;
     for (variables, places) in
         [(r#"{"w": [0, 1]}"#, 1..2), (r#"{"w": [1, 0]}"#, 0..1), ("{}", 0..2)]
@@ -634,7 +634,7 @@ fn variables_give_weights_and_fractions() {
 }
 
 #[test]
-fn a_pool_may_see_routing_prefixes() {
+fn a_pool_can_keep_routing_prefixes() {
     let servers = vec![Server::memcached(&[])];
     let text = format!(
         r#"{{"pools": {{"A": {{"servers": ["{}"], "keep_routing_prefix": true}}}},
@@ -652,7 +652,7 @@ fn a_pool_may_see_routing_prefixes() {
 }
 
 #[test]
-fn a_failover_tag_may_have_a_name() {
+fn a_failover_tag_can_have_a_name() {
     let route = r#"{"type": "FailoverRoute", "children": ["PoolRoute|dead", "PoolRoute|A"], "failover_tag": "gutter"}"#;
     let mut cluster = Cluster::new(1, route);
     cluster.set("k", "v");

@@ -60,7 +60,7 @@ fn executed(rig: &mut Rig, spooler: Spooler, folder: &Path) {
 
 /// A server that refuses deletes has the old value, and would return it to every get.
 #[test]
-fn a_server_with_deletes_to_come_is_asked_for_no_value() {
+fn a_server_with_pending_deletes_gets_no_gets() {
     for holds_gets in [true, false] {
         let folder = std::env::temp_dir().join(format!("held-{}-{holds_gets}", std::process::id()));
         let takes = Arc::new(AtomicBool::new(false));
@@ -112,7 +112,7 @@ fn deletes_that_fail_after_the_reply_are_kept() {
 
 /// A client that requests it sees a notice of a kept delete before its reply.
 #[test]
-fn a_kept_delete_of_one_of_all_servers_is_told_of() {
+fn a_kept_delete_of_one_server_among_many_is_reported() {
     let folder = std::env::temp_dir().join(format!("told-{}", std::process::id()));
     let servers = [false, true].map(|takes| old(&Arc::new(AtomicBool::new(takes))));
     let mut rig = Rig::new(patient(), |all| {
@@ -130,7 +130,7 @@ fn a_kept_delete_of_one_of_all_servers_is_told_of() {
 /// A delete is kept for a warm server and then the cold one. Until the warm server executes it, its
 /// values are not copied.
 #[test]
-fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
+fn a_warm_server_with_pending_deletes_is_not_copied_from() {
     let folder = std::env::temp_dir().join(format!("copied-{}", std::process::id()));
     let takes = Arc::new(AtomicBool::new(false));
     let (warm, cold) = (old(&takes), old(&Arc::new(AtomicBool::new(true))));
@@ -154,7 +154,7 @@ fn nothing_is_copied_from_a_warm_server_with_deletes_to_come() {
 /// With a spool from a previous run, the first request after the start is refused, and the server
 /// does not receive it.
 #[test]
-fn what_waits_is_known_before_the_first_question() {
+fn pending_deletes_are_known_before_the_first_request() {
     let folder = std::env::temp_dir().join(format!("held-start-{}", std::process::id()));
     let asked = Arc::new(AtomicBool::new(false));
     let heard = Arc::clone(&asked);
@@ -234,7 +234,7 @@ fn picky(takes_all: &Arc<AtomicBool>, heard: &Arc<Mutex<String>>) -> Scripted {
 
 /// A request that was not sent has not been refused.
 #[test]
-fn a_refusal_of_the_programs_own_keeps_the_delete() {
+fn a_local_refusal_keeps_the_delete() {
     // The second key is `a b`.
     for (round, record) in ["flush_all", "md YSBi b"].into_iter().enumerate() {
         let folder = std::env::temp_dir().join(format!("own-{}-{round}", std::process::id()));
@@ -263,7 +263,7 @@ fn a_refusal_of_the_programs_own_keeps_the_delete() {
 /// A delete that its server cannot be sent in its original form is sent as the plain delete of its
 /// key: the acknowledgement promised only that the value goes.
 #[test]
-fn a_delete_in_words_that_the_server_lacks_is_executed_as_a_plain_one() {
+fn an_unsupported_delete_is_replayed_as_a_plain_delete() {
     let folder = std::env::temp_dir().join(format!("plain-{}", std::process::id()));
     let heard = Arc::default();
     let server = picky(&Arc::default(), &heard);
@@ -282,7 +282,7 @@ fn a_delete_in_words_that_the_server_lacks_is_executed_as_a_plain_one() {
 }
 
 #[test]
-fn a_delete_that_a_packet_cannot_say_is_executed_as_a_plain_one() {
+fn a_delete_without_a_binary_form_is_replayed_as_a_plain_one() {
     let folder = std::env::temp_dir().join(format!("packet-{}", std::process::id()));
     let server = Server::holdall(&[]);
     let at = server.addr().into();
@@ -298,7 +298,7 @@ fn a_delete_that_a_packet_cannot_say_is_executed_as_a_plain_one() {
 
 /// A forwarder whose server is down closes after every command, which is not a refusal.
 #[test]
-fn an_md_is_kept_for_a_server_that_hangs_up() {
+fn a_meta_delete_is_kept_if_the_server_closes() {
     let folder = std::env::temp_dir().join(format!("hangs-up-{}", std::process::id()));
     let is_back = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&is_back);

@@ -28,7 +28,7 @@ fn refused(reply: &OwnedReply, why: &str) {
 }
 
 #[test]
-fn each_server_is_asked_what_it_knows() {
+fn each_server_gets_only_commands_it_supports() {
     let servers = [Server::memcached(&[]), Server::holdall(&[])];
     for (server, is_ours) in servers.iter().zip([false, true]) {
         let mut rig = over(server);
@@ -69,7 +69,7 @@ fn old_meta(line: &str) -> String {
 }
 
 #[test]
-fn a_length_that_is_a_flag_is_found_out() {
+fn servers_with_old_meta_syntax_are_detected() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hears = Arc::clone(&heard);
     let server = Scripted::new(move |asked| {
@@ -88,7 +88,7 @@ fn a_length_that_is_a_flag_is_found_out() {
 
 /// The server closes the connection after unknown commands, as twemproxy does.
 #[test]
-fn a_probe_that_is_not_liked_costs_nobody_a_request() {
+fn a_failed_probe_loses_no_request() {
     let probes = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&probes);
     let server = Scripted::new(move |asked| {
@@ -122,7 +122,7 @@ fn a_probe_that_is_not_liked_costs_nobody_a_request() {
 
 /// A server restarted during a probe is recognized by the next probe.
 #[test]
-fn one_lost_probe_says_nothing_about_a_server() {
+fn a_server_is_probed_again_after_a_lost_probe() {
     let probes = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&probes);
     let server = Scripted::new(move |asked| {
@@ -141,7 +141,7 @@ fn one_lost_probe_says_nothing_about_a_server() {
 
 /// A client's later requests do not overtake one that waits for the probe.
 #[test]
-fn the_order_is_kept_while_a_server_is_probed() {
+fn requests_stay_in_order_during_a_probe() {
     let server = Server::memcached(&[]);
     let mut rig = over(&server);
     let set = Request { value: b"new", ..Request::new(Command::MetaSet, b"k") };
@@ -179,7 +179,7 @@ fn intermittent_server(hangs_up: bool) -> (Scripted, Arc<AtomicBool>) {
 
 /// However often it pauses, before and after it was recognized.
 #[test]
-fn a_server_that_pauses_is_known_again_when_it_goes_on() {
+fn a_paused_server_is_recognized_after_it_resumes() {
     let (server, is_away) = intermittent_server(false);
     let settings = Settings { timeouts_until_tko: 0, ..quick() };
     let mut rig = Rig::new(settings, |servers| servers.at(server.address)).freeze();
@@ -203,7 +203,7 @@ fn a_server_that_pauses_is_known_again_when_it_goes_on() {
 
 /// It lacks no command: unsent requests fail over, and it gets requests once it is back.
 #[test]
-fn a_server_that_hangs_up_upon_anything_is_away() {
+fn a_server_that_closes_after_every_command_is_down() {
     let (server, is_away) = intermittent_server(true);
     let settings = Settings { timeouts_until_tko: 0, ..quick() };
     let mut rig = Rig::new(settings, |servers| servers.at(server.address)).freeze();
@@ -236,7 +236,7 @@ fn tracing(heard: &Arc<Mutex<String>>) -> Scripted {
 }
 
 #[test]
-fn the_first_traced_request_has_the_server_probed() {
+fn the_first_traced_request_probes_the_server() {
     let heard = Arc::default();
     let server = tracing(&heard);
     let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
@@ -264,7 +264,7 @@ fn the_first_traced_request_has_the_server_probed() {
 /// The server closes the connection after unknown commands, as twemproxy does. Traced requests are
 /// answered, and the server is not probed again.
 #[test]
-fn a_server_that_hangs_up_upon_the_probe_is_not_probed_for_a_trace_again() {
+fn a_server_that_closes_on_a_trace_probe_is_not_probed_again() {
     let probes = Arc::new(AtomicUsize::new(0));
     let counts = Arc::clone(&probes);
     let server = Scripted::new(move |asked| {

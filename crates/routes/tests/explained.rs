@@ -78,7 +78,7 @@ fn explained(steps: &[Step], config: &Config, walker: &Walker<'_>, servers: &mut
 }
 
 #[test]
-fn no_server_is_asked_that_explain_does_not_name() {
+fn requests_reach_only_servers_named_by_explain() {
     let servers = [(); 4].map(|()| Server::memcached(&[]));
     let [a, b, refusing, silent] = servers.each_ref().map(|server| server.addr().to_string());
     let addresses = Addresses { alive: [a, b], refusing, silent };
@@ -166,7 +166,7 @@ const BY_PARTS_COMMANDS: [Command; 7] = [
 
 /// Nothing depends on chance or load here, and no key is found.
 #[test]
-fn exactly_the_servers_are_asked_that_explain_names() {
+fn requests_reach_exactly_the_servers_named_by_explain() {
     let servers = [(); 2].map(|()| Server::memcached(&[]));
     let [a, b] = servers.each_ref().map(|server| server.addr().to_string());
     let pools = format!(

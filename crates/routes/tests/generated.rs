@@ -64,7 +64,7 @@ fn play(rng: &mut Rng, plan: &Plan, requests: usize) {
 }
 
 #[test]
-fn each_request_of_any_configuration_has_one_reply() {
+fn every_request_gets_one_reply_in_any_configuration() {
     let servers = [Server::memcached(&[]), Server::memcached(&[])];
     // One answer to each read: later requests in it get none.
     let refusing = Scripted::new(|_| Some("ERROR\r\n".to_owned()));

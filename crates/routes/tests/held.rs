@@ -144,7 +144,7 @@ fn text(value: &str) -> Option<String> {
 }
 
 #[test]
-fn what_is_stored_is_read_while_a_server_is_asked_for_no_value_and_after() {
+fn stores_are_readable_during_and_after_a_hold_on_gets() {
     let mut fleet = Fleet::new("stored", true, failover);
     for key in ["k", "l", "n", "t"] {
         fleet.owing.put(key, "5");
@@ -173,7 +173,7 @@ fn what_is_stored_is_read_while_a_server_is_asked_for_no_value_and_after() {
 }
 
 #[test]
-fn what_is_deleted_is_not_read_while_a_server_is_asked_for_no_value() {
+fn deletes_apply_during_a_hold_on_gets() {
     let mut fleet = Fleet::new("deleted", true, failover);
     fleet.mark();
     for cache in [&fleet.owing, &fleet.other] {
@@ -190,7 +190,7 @@ fn what_is_deleted_is_not_read_while_a_server_is_asked_for_no_value() {
 
 /// The router that keeps the delete sends gets to the gutter.
 #[test]
-fn a_delete_that_is_kept_is_executed_where_gets_go() {
+fn a_kept_delete_is_executed_where_gets_are_sent() {
     let mut fleet = Fleet::new("kept", false, failover);
     fleet.other.put("k", "old");
     let tells = Request { tells_kept: true, ..Request::new(Command::Delete, b"k") };
@@ -200,7 +200,7 @@ fn a_delete_that_is_kept_is_executed_where_gets_go() {
 }
 
 #[test]
-fn without_another_server_stores_go_through_and_counts_do_not() {
+fn a_single_held_server_accepts_stores_but_not_arithmetic() {
     let mut fleet = Fleet::new("alone", true, |mut children| children.remove(0));
     fleet.owing.put("n", "5");
     fleet.mark();
@@ -214,7 +214,7 @@ fn without_another_server_stores_go_through_and_counts_do_not() {
 
 /// A `MissFailoverRoute` reads from its second child, and stores nothing there.
 #[test]
-fn a_store_that_no_get_would_read_is_refused() {
+fn a_store_that_gets_would_not_read_is_refused() {
     let mut fleet = Fleet::new("missed", true, |children| {
         Arc::new(MissFailoverRoute { children, returns_best: false })
     });

@@ -11,7 +11,7 @@ use upstream::Failure;
 
 /// The name is one that no resolver can know.
 #[test]
-fn a_name_that_is_not_found_is_a_server_that_cannot_be_reached() {
+fn an_unresolved_name_is_an_unreachable_server() {
     let unknown = "pod.invalid:11211";
     let servers = vec![Server::memcached(&[])];
     let known = servers[0].addr();

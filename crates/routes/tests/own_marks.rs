@@ -108,7 +108,7 @@ fn store<'a>(op: Command, key: &'a str, value: &'a [u8]) -> Request<'a> {
 const LARGE: &[u8] = b"0123456789abcdefghijk";
 
 #[test]
-fn a_lease_after_a_delete_has_the_stale_value_and_not_its_list() {
+fn a_lease_after_a_delete_returns_the_stale_value_not_its_list() {
     let memory = Arc::new(Memory::default());
     let mut rig = rig(big(&memory));
     assert_eq!(rig.ask(&store(Command::Set, "k", LARGE)).outcome, Outcome::Stored);
@@ -127,7 +127,7 @@ fn a_lease_after_a_delete_has_the_stale_value_and_not_its_list() {
 }
 
 #[test]
-fn no_list_is_added_to_a_value() {
+fn a_large_append_to_a_small_value_is_refused() {
     let memory = Arc::new(Memory::default());
     let mut rig = rig(big(&memory));
     assert_eq!(rig.ask(&store(Command::Set, "k", b"small")).outcome, Outcome::Stored);
@@ -141,7 +141,7 @@ fn no_list_is_added_to_a_value() {
 }
 
 #[test]
-fn a_mark_whose_value_is_not_stored_anew_goes() {
+fn a_marker_without_its_new_value_is_removed() {
     let l1 = Arc::new(Memory::default());
     let mut working = rig(split(&l1, &Arc::default()));
     assert_eq!(working.ask(&store(Command::Set, "k", LARGE)).outcome, Outcome::Stored);
@@ -162,7 +162,7 @@ fn tiers(l1: &Arc<Memory>, l2: &Arc<Memory>, miss_period: u32) -> L1L2CacheRoute
 }
 
 #[test]
-fn a_noted_miss_is_a_miss_for_every_command() {
+fn a_cached_miss_is_a_miss_for_every_command() {
     let (l1, l2) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
     let mut rig = rig(tiers(&l1, &l2, 1000));
     assert_eq!(rig.get("k"), Ok(None));
@@ -179,7 +179,7 @@ fn a_noted_miss_is_a_miss_for_every_command() {
 
 /// As in mcrouter, where other programs write to L2.
 #[test]
-fn gets_of_any_kind_ask_l1_and_then_l2_and_all_else_asks_l1() {
+fn all_gets_read_l1_then_l2_and_other_commands_only_l1() {
     let (l1, l2) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
     let mut rig = rig(tiers(&l1, &l2, 0));
     for op in [Command::Get, Command::Gets, Command::Gat, Command::Gats] {

@@ -11,7 +11,7 @@ use std::path::Path;
 use testkit::Rng;
 
 #[test]
-fn a_server_executes_what_was_asked_and_nothing_else() {
+fn a_server_executes_only_the_requested_commands() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/proxied_requests");
     let mut seeds: Vec<_> = fs::read_dir(folder).unwrap().map(|one| one.unwrap().path()).collect();
     seeds.sort();

@@ -43,7 +43,7 @@ fn tree(upstream: &mut upstream::Upstream, address: SocketAddr) -> Tree {
 }
 
 #[test]
-fn a_server_that_is_left_out_answers_what_it_was_asked_before() {
+fn a_removed_server_answers_its_outstanding_requests() {
     let (before, tell, asked) = told();
     let (after, tell_after, _asked_after) = told();
     let mut rig = Rig::over(|upstream| tree(upstream, before.address));
@@ -65,7 +65,7 @@ fn a_server_that_is_left_out_answers_what_it_was_asked_before() {
 }
 
 #[test]
-fn what_waits_for_the_window_is_asked_of_a_server_that_is_left_out() {
+fn requests_waiting_for_the_window_reach_a_removed_server() {
     let (slow, tell_slow, asked_slow) = told();
     let (before, tell_before, asked_before) = told();
     let (after, _tell_after, asked_after) = told();

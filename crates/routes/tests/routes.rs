@@ -84,7 +84,7 @@ fn failover(children: Vec<RouteRef>) -> FailoverRoute {
 }
 
 #[test]
-fn all_sync_writes_to_all_and_tells_the_worst() {
+fn all_sync_writes_to_all_and_returns_the_worst_reply() {
     let mut cluster = Cluster::new(2, |all| Arc::new(AllSyncRoute { children: all }));
     cluster.set("k", "v");
     cluster.has("0/k", Some("v"));
@@ -108,7 +108,7 @@ fn all_initial_and_all_async_do_not_wait() {
 }
 
 #[test]
-fn all_fastest_passes_over_failures() {
+fn all_fastest_skips_failures() {
     let mut cluster = Cluster::new(1, |all| {
         let children = vec![failing(Failure::Timeout), Arc::clone(&all[0])];
         Arc::new(AllFastestRoute { children })
@@ -123,7 +123,7 @@ fn all_fastest_passes_over_failures() {
 }
 
 #[test]
-fn all_majority_believes_most() {
+fn all_majority_returns_the_most_frequent_reply() {
     let mut cluster = Cluster::new(3, |all| Arc::new(AllMajorityRoute { children: all }));
     cluster.set("0/k", "v");
     cluster.has("k", None);
@@ -134,7 +134,7 @@ fn all_majority_believes_most() {
 /// A child that the reply does not wait for still does all its work, even one that has not been
 /// asked yet, or one that has to ask another.
 #[test]
-fn who_is_not_waited_for_goes_on() {
+fn children_not_waited_for_finish_their_work() {
     let routes: [fn(Vec<RouteRef>) -> RouteRef; 2] = [
         |children| Arc::new(AllFastestRoute { children }),
         |children| Arc::new(AllMajorityRoute { children }),
@@ -158,7 +158,7 @@ fn who_is_not_waited_for_goes_on() {
 }
 
 #[test]
-fn failover_asks_the_next_after_a_failure_and_not_after_a_miss() {
+fn failover_tries_the_next_child_only_after_a_failure() {
     let mut cluster = Cluster::new(2, |all| {
         let mut children = vec![failing(Failure::Tko)];
         children.extend(all);
@@ -201,7 +201,7 @@ fn failover_obeys_its_errors_its_limit_and_its_tag() {
 }
 
 #[test]
-fn the_gutter_keeps_things_for_a_short_time_only() {
+fn the_gutter_shortens_lifetimes() {
     let mut cluster = Cluster::new(1, |all| {
         let target = Arc::clone(&all[0]);
         let gutter = Arc::new(ModifyExptimeRoute { target, change: Change::Min(1000) });
@@ -223,7 +223,7 @@ fn the_gutter_keeps_things_for_a_short_time_only() {
 
 /// The first requests of a worker, which need no task.
 #[test]
-fn times_of_the_calendar_are_compared_with_the_time_of_day() {
+fn absolute_times_are_compared_with_the_current_time() {
     let mut cluster = Cluster::new(1, |all| {
         let target = Arc::clone(&all[0]);
         Arc::new(ModifyExptimeRoute { target, change: Change::Min(3600) })
@@ -239,7 +239,7 @@ fn times_of_the_calendar_are_compared_with_the_time_of_day() {
 }
 
 #[test]
-fn miss_failover_goes_on_until_something_is_found() {
+fn miss_failover_continues_until_a_hit() {
     let mut cluster =
         Cluster::new(2, |all| Arc::new(MissFailoverRoute { children: all, returns_best: false }));
     cluster.set("1/k", "v");
@@ -252,7 +252,7 @@ fn miss_failover_goes_on_until_something_is_found() {
 }
 
 #[test]
-fn routing_prefixes_choose_clusters() {
+fn routing_prefixes_select_clusters() {
     let mut cluster = Cluster::new(3, |all| {
         let names = [&b"/a/x/"[..], b"/a/y/", b"/b/x/"];
         let prefixes = names.iter().map(|name| name.to_vec()).zip(all).collect();
@@ -277,7 +277,7 @@ fn routing_prefixes_choose_clusters() {
 }
 
 #[test]
-fn a_route_with_several_aliases_is_asked_once() {
+fn a_route_with_several_aliases_gets_one_request() {
     let mut cluster = Cluster::new(2, |all| {
         let (one, other) = (&all[0], &all[1]);
         let prefixes = [("/b/x/", other), ("/a/x/", one), ("/a/y/", one), ("/././", one)];
@@ -297,7 +297,7 @@ fn a_route_with_several_aliases_is_asked_once() {
 
 /// As with `--send-invalid-route-to-default`.
 #[test]
-fn a_pattern_that_matches_nothing_goes_to_the_default() {
+fn a_pattern_without_a_match_goes_to_the_default() {
     let mut cluster = Cluster::new(1, |mut all| {
         Arc::new(RootRoute::new(vec![(b"/a/y/".to_vec(), all.remove(0))], b"/a/y/", true))
     });
@@ -331,7 +331,7 @@ impl Route for Lender {
 }
 
 #[test]
-fn a_shadow_has_what_a_lease_stored() {
+fn a_lease_set_reaches_the_shadow_if_stored() {
     let mut cluster = Cluster::new(1, |all| {
         let shadow = Shadow { target: Arc::clone(&all[0]), keys: Keys::Fraction(0.0, 1.0) };
         Arc::new(ShadowRoute { child: Arc::new(Lender), shadows: vec![shadow] })
@@ -361,7 +361,7 @@ fn listed_keys_are_shadowed_up_to_their_hash_stop() {
 }
 
 #[test]
-fn operations_and_prefixes_choose() {
+fn operations_and_prefixes_select_routes() {
     let mut cluster = Cluster::new(2, |all| {
         let policies = vec![(Command::Get, Arc::clone(&all[1]))];
         let default = Arc::clone(&all[0]);
@@ -385,7 +385,7 @@ fn operations_and_prefixes_choose() {
 }
 
 #[test]
-fn warm_up_fills_the_cold_and_believes_it_first() {
+fn warm_up_reads_the_cold_cluster_first_and_fills_it() {
     let mut cluster = Cluster::new(2, |all| {
         let (cold, warm) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
         Arc::new(WarmUpRoute {
@@ -414,7 +414,7 @@ fn warm_up_fills_the_cold_and_believes_it_first() {
 /// The race of section 4.3: between the miss and the copy, the key is deleted, and the cold cluster
 /// refuses the add.
 #[test]
-fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
+fn warm_up_returns_no_value_the_cold_cluster_refuses() {
     let mut cluster = Cluster::new(1, |all| {
         let policies = vec![(Command::Add, Arc::new(NullRoute) as RouteRef)];
         let default: RouteRef = Arc::new(NullRoute);
@@ -433,7 +433,7 @@ fn warm_up_hands_out_nothing_that_the_cold_cluster_refuses() {
 }
 
 #[test]
-fn keys_migrate_each_at_its_time() {
+fn each_key_migrates_at_its_own_time() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     for (start, place) in [(now + 1000, 0), (now - 5000, 1)] {
         let mut cluster = Cluster::new(2, |all| {
@@ -456,7 +456,7 @@ fn keys_migrate_each_at_its_time() {
 }
 
 #[test]
-fn shadows_take_their_share_and_answer_nobody() {
+fn shadows_get_their_share_and_their_replies_are_ignored() {
     let mut cluster = Cluster::new(3, |all| {
         let shadow = |target: usize, keys| Shadow { target: Arc::clone(&all[target]), keys };
         let shadows = vec![
@@ -512,7 +512,7 @@ fn a_hot_key_has_several_names() {
 
 /// The other names have other uniques and tokens, and may lack the item.
 #[test]
-fn what_depends_on_a_name_goes_to_that_name() {
+fn name_specific_requests_go_to_their_own_name() {
     let mut cluster = split_key(true, false);
     cluster.set("0/k::2", "other");
     assert_eq!(cluster.rig.store(Command::Add, "k", "1"), Outcome::Stored);
@@ -536,7 +536,7 @@ fn what_depends_on_a_name_goes_to_that_name() {
 }
 
 #[test]
-fn the_first_name_that_has_a_value_answers() {
+fn the_first_name_with_a_value_is_returned() {
     for name in NAMES {
         let mut cluster = split_key(false, true);
         cluster.set(name, "v");
@@ -564,7 +564,7 @@ fn random_reaches_every_child() {
 /// A client that finds its request by the opaque or the key finds it also in a reply that no server
 /// gave.
 #[test]
-fn a_reply_of_the_proxys_own_has_the_words_of_a_servers() {
+fn replies_of_the_proxy_have_the_flags_of_a_servers_replies() {
     let asked: [(Command, &str, &[u8]); 12] = [
         (Command::MetaGet, "k O8 v", b"none"),
         (Command::MetaGet, "s O2 f t k", b"none"),

@@ -31,7 +31,7 @@ fn meta(rig: &mut Rig, op: Command, words: &str, value: &str) -> Outcome {
 }
 
 #[test]
-fn stores_that_depend_on_the_old_clusters_item_reach_the_new_one() {
+fn conditional_stores_reach_the_new_cluster() {
     let mut cluster = Cluster::new(2, ROUTE);
     for mode in ["", " MS", " ME", " MR", " MA", " MP"] {
         let unique = both(&mut cluster, "1");
@@ -56,7 +56,7 @@ fn stores_that_depend_on_the_old_clusters_item_reach_the_new_one() {
 
 /// An older unique with `I` may store a stale value, and the reply does not show it.
 #[test]
-fn what_may_be_stale_is_deleted_in_the_new_cluster() {
+fn possibly_stale_stores_are_deleted_in_the_new_cluster() {
     let mut cluster = Cluster::new(2, ROUTE);
     let unique = both(&mut cluster, "1");
     assert_eq!(meta(&mut cluster.rig, Command::MetaSet, &format!("C{} I", unique - 1), "2"), DONE);
@@ -64,7 +64,7 @@ fn what_may_be_stale_is_deleted_in_the_new_cluster() {
 }
 
 #[test]
-fn a_store_with_a_token_of_the_old_cluster_reaches_the_new_one() {
+fn a_store_with_a_lease_token_reaches_the_new_cluster() {
     let servers = vec![Server::holdall(&[]), Server::holdall(&[])];
     let text = config(&servers, ROUTE);
     let mut cluster = Cluster::with(servers, &text, "{}");
@@ -76,7 +76,7 @@ fn a_store_with_a_token_of_the_old_cluster_reaches_the_new_one() {
 }
 
 #[test]
-fn a_delete_by_a_cas_unique_is_the_old_clusters_to_decide() {
+fn a_delete_with_a_cas_unique_is_decided_by_the_old_cluster() {
     let mut cluster = Cluster::new(2, ROUTE);
     let unique = both(&mut cluster, "1");
     let exists = Outcome::Meta(MetaCode::Ex);
@@ -88,7 +88,7 @@ fn a_delete_by_a_cas_unique_is_the_old_clusters_to_decide() {
 
 /// The packets of a binary client have `N` and `J` with each count.
 #[test]
-fn a_count_creates_nothing_in_the_new_cluster() {
+fn arithmetic_creates_no_item_in_the_new_cluster() {
     let mut cluster = Cluster::new(2, ROUTE);
     let unique = both(&mut cluster, "5");
     let words = format!("D1 N0 J0 C{unique}");
@@ -105,7 +105,7 @@ fn a_count_creates_nothing_in_the_new_cluster() {
 }
 
 #[test]
-fn a_lifetime_that_a_get_sets_reaches_the_new_cluster() {
+fn a_lifetime_set_by_a_get_reaches_the_new_cluster() {
     let mut cluster = Cluster::new(2, ROUTE);
     let gat = |exptime| Request { exptime, ..Request::new(Command::Gat, b"k") };
     let gats = |exptime| Request { exptime, ..Request::new(Command::Gats, b"k") };

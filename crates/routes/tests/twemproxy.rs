@@ -77,7 +77,7 @@ fn comes_back(rig: &mut Rig) {
 }
 
 #[test]
-fn who_fails_is_left_out_for_a_time() {
+fn a_failed_server_is_ejected_for_a_time() {
     for distribution in ["ketama", "modula", "random"] {
         let servers = [Named::new("one"), Named::new("two")];
         let mut rig = rig(&servers, distribution);
@@ -98,7 +98,7 @@ fn who_fails_is_left_out_for_a_time() {
 }
 
 #[test]
-fn with_everybody_out_every_key_fails_at_once() {
+fn every_key_fails_at_once_if_all_servers_are_ejected() {
     let servers = [Named::new("one"), Named::new("two")];
     let mut rig = rig(&servers, "ketama");
     servers.iter().for_each(|one| one.is_away.store(true, Ordering::SeqCst));

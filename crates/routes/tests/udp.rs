@@ -131,7 +131,7 @@ fn totals(rig: &Rig) -> Totals {
 }
 
 #[test]
-fn gets_go_by_udp_and_everything_else_by_tcp() {
+fn gets_use_udp_and_other_requests_use_tcp() {
     let link = Link::new();
     let mut rig = link.rig(LONG);
     let large = "v".repeat(100_000);
@@ -169,7 +169,7 @@ fn gets_go_by_udp_and_everything_else_by_tcp() {
 
 /// UDP and TCP are two paths to the server.
 #[test]
-fn a_get_does_not_overtake_what_its_client_has_asked_before() {
+fn a_get_does_not_overtake_its_clients_earlier_requests() {
     let link = Link::new();
     let mut rig = link.rig(LONG);
     assert_eq!(rig.store(Command::Set, "other", "o"), Outcome::Stored);
@@ -200,7 +200,7 @@ fn a_get_does_not_overtake_what_its_client_has_asked_before() {
 }
 
 #[test]
-fn what_the_link_does_is_counted_as_it_is() {
+fn lost_and_late_datagrams_are_counted() {
     let link = Link::new();
     let mut rig = link.rig(SHORT);
     assert_eq!(rig.store(Command::Set, "k", "v"), Outcome::Stored);
@@ -218,7 +218,7 @@ fn what_the_link_does_is_counted_as_it_is() {
 
 /// A reply that comes after its request was given up is not taken for another's.
 #[test]
-fn a_late_reply_reaches_nobody() {
+fn a_late_reply_reaches_no_request() {
     let link = Link::new();
     let mut rig = link.rig(SHORT);
     for key in ["a", "b"] {
@@ -233,7 +233,7 @@ fn a_late_reply_reaches_nobody() {
 }
 
 #[test]
-fn disorder_is_an_error_at_once() {
+fn reordered_datagrams_are_an_error_at_once() {
     let link = Link::new();
     let mut rig = link.rig(LONG);
     let large = "v".repeat(5000);
@@ -250,7 +250,7 @@ fn disorder_is_an_error_at_once() {
 }
 
 #[test]
-fn what_udp_cannot_bring_comes_by_tcp() {
+fn gets_refused_over_udp_are_repeated_by_tcp() {
     let link = Link::new();
     let mut rig = link.rig(LONG);
     for key in ["a", "b"] {
@@ -263,7 +263,7 @@ fn what_udp_cannot_bring_comes_by_tcp() {
 }
 
 #[test]
-fn a_link_that_brings_nothing_is_left_for_tcp() {
+fn a_link_that_loses_everything_is_replaced_by_tcp() {
     let link = Link::new();
     let mut rig = link.rig(SHORT);
     assert_eq!(rig.store(Command::Set, "a", "a"), Outcome::Stored);
@@ -279,7 +279,7 @@ fn a_link_that_brings_nothing_is_left_for_tcp() {
 }
 
 #[test]
-fn no_more_than_the_window_is_outstanding() {
+fn the_window_limits_outstanding_requests() {
     let servers: Vec<_> = (0..3).map(|_| Server::memcached(&[])).collect();
     for window in [Window::Fixed(4), Window::Adaptive] {
         let mut rig = Rig::over(|upstream| {

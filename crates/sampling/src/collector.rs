@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn sampling_takes_a_small_part_of_the_memory() {
+    fn sampling_uses_a_small_part_of_the_memory() {
         let cases = [
             (2, 1, 10),
             (2, 4, 10),

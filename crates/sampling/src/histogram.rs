@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_follow_one_another() {
+    fn buckets_are_contiguous() {
         let mut next = 0;
         for index in 0..BUCKETS {
             let (low, width) = bounds(index);

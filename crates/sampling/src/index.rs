@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_found_and_nothing_else() {
+    fn only_present_entries_are_found() {
         let mut rng = fastrand::Rng::with_seed(3);
         let mut index = Index::new(100);
         let mut entries: Vec<Option<u64>> = vec![None; 100];

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_rise_while_histograms_fade() {
+    fn counts_are_cumulative_while_histograms_fade() {
         let mut latencies = Latencies::default();
         for (nanos, weight) in [(1_000, 1), (1_001, 2), (3_000_000_000, 4)] {
             latencies.add(Command::Get, nanos, weight);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_in_the_cell_that_ends_at_it_or_up_to_9_percent_later() {
+    fn cells_end_at_most_9_percent_after_their_times() {
         for nanos in [0, 1, 2, 999, 1_000, 123_456, 1_000_000_000, 100_000_000_000, u64::MAX] {
             let mut counts = Counts::default();
             counts.add(nanos, 3);

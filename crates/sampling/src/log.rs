@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_log_of_many_keys_keeps_half_of_them_whole() {
+    fn a_full_log_of_many_keys_keeps_half_of_them_completely() {
         let mut log = Log::new(1000);
         let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut threshold = u64::MAX;
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hot_key_takes_little_room() {
+    fn a_hot_key_uses_little_space() {
         let mut log = Log::new(1000);
         for number in 0..2000 {
             assert_eq!(hit(&mut log, 8), Ok(()));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_kept_while_there_is_room() {
+    fn keys_are_kept_while_there_is_space() {
         let mut log = Log::new(10);
         log.request(1, &[b'k'; 250], 7);
         log.request(2, &[b'l'; 250], 7);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_bounded_and_given_back() {
+    fn names_are_bounded_and_reused() {
         let mut prefixes = Prefixes::default();
         let user = prefixes.number(b"user");
         assert_eq!((prefixes.number(b"user"), prefixes.name(user)), (user, &b"user"[..]));

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_times_fade_in_a_minute() {
+    fn half_of_the_weight_fades_in_a_minute() {
         let mut times = RecentTimes::default();
         times.add(1_000_000, 100.0);
         times.fade(60.0);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_faded_is_not_told() {
+    fn faded_times_are_not_reported() {
         let mut times = RecentTimes::default();
         assert_eq!((times.quantile(0.5), times.quantiles()), (None, None));
         times.add(31, 1.0);

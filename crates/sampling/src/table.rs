@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_what_a_map_has() {
+    fn the_table_agrees_with_a_map() {
         let mut rng = fastrand::Rng::with_seed(7);
         let (mut table, mut map) = (Table::new(100), BTreeMap::new());
         for round in 0..20_000 {

@@ -99,7 +99,7 @@ fn the_miss_ratio_curve_of_a_trace_with_churn_is_within_two_points() {
 }
 
 #[test]
-fn the_miss_ratio_curve_of_a_full_cache_is_right_after_a_reset() {
+fn the_miss_ratio_curve_is_right_after_a_reset_of_a_full_cache() {
     let next = |rng: &mut Rng, _| zipf(rng, 200_000);
     check_curve_after_reset("reset", 8 << 20, Some(700_000), next);
 }
@@ -113,7 +113,7 @@ fn the_miss_ratio_curve_of_a_loop_has_a_cliff() {
 }
 
 #[test]
-fn one_hot_key_does_not_spoil_the_curve() {
+fn a_hot_key_does_not_distort_the_miss_ratio_curve() {
     check_curve(
         "hot",
         20_000_000,
@@ -183,7 +183,7 @@ fn the_working_set_of_a_trace_with_churn_is_within_five_percent() {
 
 /// Changing sizes are reported by their minimum, mean and maximum.
 #[test]
-fn sizes_that_change_are_told_by_their_range() {
+fn changing_sizes_are_reported_as_a_range() {
     let mut server = server(4096, 1e9);
     for bytes in [100, 200, 600] {
         for key in 0..1000 {

@@ -48,7 +48,7 @@ const LOADS: [(&str, Load, u64); 10] = [
 const HITS_OFF_MAX: [f64; 2] = [0.015, 0.02];
 
 #[test]
-fn a_small_server_foretells_the_hits_of_larger_ones() {
+fn a_small_server_predicts_the_hit_ratio_of_larger_ones() {
     let mut off = Vec::new();
     for (name, kind, data) in LOADS {
         let keys = data * 2 * (LIMIT >> 20) / 10 * 3000;

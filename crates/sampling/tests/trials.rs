@@ -70,7 +70,7 @@ fn chosen(collector: &Collector) -> Candidate {
 }
 
 #[test]
-fn keys_that_come_once_are_kept_for_a_short_time() {
+fn one_hit_keys_are_evicted_early() {
     let next = |at, rng: &mut Rng| {
         let key = if rng.f64() < 0.4 { 1 << 40 | at } else { zipf(rng, 10 * FIT) };
         (key, ITEM)
@@ -79,12 +79,12 @@ fn keys_that_come_once_are_kept_for_a_short_time() {
 }
 
 #[test]
-fn a_loop_is_kept_in_part() {
+fn a_loop_larger_than_memory_is_kept_in_part() {
     assert!(chosen(&after(1_000_000, |at, _| (at % (FIT * 5 / 4), ITEM))).newcomer_factor >= 8);
 }
 
 #[test]
-fn where_the_newest_keys_are_asked_for_newcomers_count_as_others() {
+fn popular_new_keys_are_not_evicted_early() {
     let next = |at: u64, rng: &mut Rng| {
         let age = 2000.0 * (rng.f64().powf(-1.2) - 1.0);
         ((1000 + at / 4).saturating_sub(age as u64), ITEM)
@@ -93,7 +93,7 @@ fn where_the_newest_keys_are_asked_for_newcomers_count_as_others() {
 }
 
 #[test]
-fn large_items_go_first_where_sizes_differ() {
+fn large_items_are_evicted_first_if_sizes_differ() {
     let next = |_, rng: &mut Rng| {
         let key = zipf(rng, 10 * FIT);
         (key, if hash_of(key).is_multiple_of(4) { 4000 } else { 100 })

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_escaped_and_each_nonce_is_new() {
+    fn names_are_escaped_and_nonces_are_unique() {
         let first = client().first();
         assert!(first.starts_with("n,,n=us=3Der=2C,r="), "{first}");
         assert_ne!(first, client().first());

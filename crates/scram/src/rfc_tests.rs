@@ -54,7 +54,7 @@ impl Example {
 }
 
 #[test]
-fn a_client_sends_what_the_examples_send() {
+fn client_messages_match_the_rfc_examples() {
     for example in EXAMPLES {
         let nonce = example.nonce.to_owned();
         let client = Client::with_nonce(example.hash, "user", "pencil", nonce);
@@ -71,7 +71,7 @@ fn a_client_sends_what_the_examples_send() {
 }
 
 #[test]
-fn a_server_sends_what_the_examples_send() {
+fn server_messages_match_the_rfc_examples() {
     for example in EXAMPLES {
         let salt = STANDARD.decode(example.salt).unwrap();
         let iterations = NonZeroU32::new(4096).unwrap();

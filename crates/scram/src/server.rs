@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_password_lets_its_user_in() {
+    fn only_the_correct_password_is_accepted() {
         for hash in [Hash::Sha1, Hash::Sha256] {
             assert!(matches!(log_in(hash, "user", "pencil"), Outcome::Accepted(())));
             assert!(matches!(log_in(hash, "user", "pencils"), Outcome::Refused));
@@ -249,7 +249,7 @@ mod tests {
 
     /// A proof counts once: with another nonce a recorded one is useless.
     #[test]
-    fn a_recorded_proof_is_refused() {
+    fn a_replayed_proof_is_refused() {
         let client = Client::new(Hash::Sha256, "user", "pencil").unwrap();
         let first = client.first();
         let (mut one, mut other) = (server(Hash::Sha256), server(Hash::Sha256));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_names_are_read() {
+    fn escaped_names_are_decoded() {
         assert_eq!(unescape(b"a=2Cb=3D").as_deref(), Some(&b"a,b="[..]));
         assert_eq!(unescape(b"a=2c"), None);
     }

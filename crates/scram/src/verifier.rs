@@ -133,7 +133,7 @@ mod tests {
 
     /// The salt and iterations are those of RFC 7677, section 3.
     #[test]
-    fn a_verifier_survives_its_text_form() {
+    fn a_verifier_round_trips_through_its_text_form() {
         let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
         let verifier = Verifier::derive(Hash::Sha256, ITERATIONS, &salt, b"pencil");
         let text = verifier.to_string();

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_is_woken_by_a_turn_and_one_that_pauses_is_not() {
+    fn a_turn_wakes_a_sleeping_thread_but_not_a_pausing_one() {
         let activity = Arc::new(Activity::default());
         let sleeper = waiting(&activity, Activity::sleep);
         let pausing = waiting(&activity, Activity::pause);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sleepers_are_woken_by_one_turn() {
+    fn one_turn_wakes_two_sleeping_threads() {
         let activity = Arc::new(Activity::default());
         let both = [waiting(&activity, Activity::sleep), waiting(&activity, Activity::sleep)];
         while !both.iter().all(thread::JoinHandle::is_finished) {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_turn_the_time_ends_a_sleep() {
+    fn a_sleep_without_a_turn_times_out() {
         assert_eq!(Activity::default().sleep(Duration::from_millis(1)), Woken::InTime);
     }
 }

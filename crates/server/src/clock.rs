@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wall_clock_is_followed_when_it_is_set_and_not_when_it_trembles() {
+    fn the_clock_follows_a_set_wall_clock_but_not_its_jitter() {
         let (zero, own_ms) = (1_000_000_000, 5_700);
         let at = |zero_ms: u64| followed(Duration::from_millis(zero_ms + own_ms), own_ms, zero);
         for trembling in [999_999_999_500, 1_000_000_000_000, 1_000_000_000_999, 1_000_000_001_400]
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_goes_on_from_a_note() {
+    fn the_clock_resumes_from_a_note() {
         let clock = Clock::resume(&TimeNote { secs: 500, ..Clock::start().note() }).unwrap();
         assert!((500..=501).contains(&clock.secs()));
         assert!(Clock::is_of_this_boot(&clock.note()));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_boot_is_never_this_one() {
+    fn an_unknown_boot_never_counts_as_the_current_one() {
         let note = |boot_id| TimeNote { boot_id, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };
         let now = |boot_id| moment(boot_id, 13_900, 1_000_000);
         for (then, boot_id, want) in [(7, 7, true), (7, 8, false), (7, 0, false), (0, 7, false)] {
@@ -256,7 +256,7 @@ mod tests {
 
     /// The wall clock may be changed arbitrarily across a restart of the process.
     #[test]
-    fn within_a_boot_the_clock_of_the_wall_does_not_count() {
+    fn the_wall_clock_is_ignored_within_a_boot() {
         let note = TimeNote { boot_id: 7, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };
         for unix_secs in [0, 1, 999_990, 1_000_003, 90_000_000_000] {
             let reading = moment(7, 13_900, unix_secs).reading_after(&note);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_boot_the_clock_of_the_wall_counts_unless_it_stands_before_the_note() {
+    fn the_wall_clock_counts_across_boots_unless_it_went_back() {
         let note = TimeNote { boot_id: 7, boot_ms: 10_000, unix_secs: 1_000_000, secs: 50 };
         for (unix_secs, want) in [(1_000_100, 150), (1_000_000, 50), (999_000, 50), (0, 50)] {
             let reading = moment(8, 1, unix_secs).reading_after(&note);

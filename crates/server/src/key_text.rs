@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_one_word_whatever_it_holds() {
+    fn any_key_is_written_as_one_word() {
         for (key, want) in [
             (&b"user:1"[..], "user:1"),
             ("schl\u{fc}ssel".as_bytes(), "schl\u{fc}ssel"),

@@ -134,7 +134,7 @@ impl World {
 }
 
 #[test]
-fn hits_contend_for_no_line() {
+fn hits_contend_for_no_cache_line() {
     let mut world = World::new();
     world.set_all();
     // The first hit of each worker may leave a mark.
@@ -149,7 +149,7 @@ fn hits_contend_for_no_line() {
 }
 
 #[test]
-fn sets_contend_for_few_lines() {
+fn sets_contend_for_few_cache_lines() {
     let mut world = World::new();
     world.set_all();
     world.report("first sets");

@@ -127,7 +127,7 @@ mod tests {
     const STEP: usize = if cfg!(miri) { 7 } else { 1 };
 
     #[test]
-    fn a_byte_is_found_wherever_it_is() {
+    fn a_byte_is_found_at_every_position() {
         for len in (0..100).step_by(STEP) {
             let string: Vec<u8> = (1..=250).cycle().take(len).collect();
             assert!(!any(&string, |byte| (byte == 0) | (byte > 250)), "{len}");
@@ -155,7 +155,7 @@ mod tests {
 
     /// Both ways find the same index on each processor.
     #[test]
-    fn both_ways_find_the_same() {
+    fn the_simd_and_portable_searches_agree() {
         for bits in (0..1_u32 << BLOCK).step_by(STEP.pow(3)) {
             let other = [b'!', b'"', 0x80, 0xff][bits as usize % 4];
             let byte = |at: usize| if bits >> at & 1 == 1 { [b' ', 0][at % 2] } else { other };

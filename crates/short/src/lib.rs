@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_counts() {
+    fn strings_differing_in_one_byte_are_unequal() {
         for len in LENGTHS {
             for at in 0..len {
                 let mut other = string(len);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_of_other_lengths_differ() {
+    fn strings_of_different_lengths_are_unequal() {
         for len in LENGTHS {
             assert!(!equal(&string(len), &string(len + 1)), "{len}");
             assert!(!equal(&string(len + 1), &string(len)), "{len}");
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_follows_what_was_there() {
+    fn append_keeps_the_existing_content() {
         for len in LENGTHS {
             let mut out = b"VALUE ".to_vec();
             append(&mut out, &string(len));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_too_long_takes_no_room() {
+    fn an_overlong_part_uses_no_space() {
         let mut out = b"a".to_vec();
         append_parts(&mut out, 5, TooLong);
         assert_eq!(out, b"afits");

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_is_found_in_its_own_points() {
+    fn the_power_law_is_recovered_from_its_own_points() {
         let points: Vec<(f64, f64)> = [1.0_f64, 2.0, 4.0, 8.0]
             .iter()
             .map(|at| (at * 1e9, 1.0 - 0.4 * at.powf(-0.7)))
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_never_falls_and_stays_a_ratio() {
+    fn a_curve_is_monotonic_and_within_0_and_1() {
         let curves = [
             Curve::measured(vec![(1e6, 0.0), (2e6, 0.5), (4e6, 0.5), (8e6, 1.0)], 8e6),
             Curve::measured(vec![(1e6, 1.0)], 1e6),
@@ -221,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn what_no_memory_reaches_is_said() {
+    fn unreachable_hit_ratios_have_no_memory_size() {
         let flat = Curve::measured(vec![(1e6, 0.5), (2e6, 0.5)], 2e6);
         assert_eq!(flat.memory_for(0.6), None);
         assert_eq!(Curve::law(1e9, 0.5, 0.5, 2e9).memory_for(0.99).map(f64::round), Some(2e9));
     }
 
     #[test]
-    fn growth_asks_for_as_much_more_memory() {
+    fn growth_scales_the_memory_needed() {
         let curve = Curve::law(1e9, 0.8, 0.5, 1e12);
         let grown = curve.clone().grown(1.3);
         assert!(near(grown.hit_ratio(1.3e9), curve.hit_ratio(1e9)));

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_takes_more_than_its_key_and_value_and_not_much_more() {
+    fn the_overhead_of_an_item_is_bounded() {
         for (key, value) in [(32.0, 64.0), (32.0, 256.0), (32.0, 1024.0), (20.0, 40_000.0)] {
             let taken = bytes(&[[key, value, 1.0]]);
             let payload = key + value;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn small_items_of_a_very_large_server_take_its_smallest_chunk() {
+    fn small_items_of_a_very_large_server_use_the_smallest_chunk() {
         let small = sizes(&[[20.0, 60.0, 1.0]]);
         let taken = |gigabytes: u64| small.item_bytes(gigabytes << 30).unwrap_or(0.0);
         assert!((taken(64) - taken(1)).abs() < 1.0, "{} {}", taken(64), taken(1));
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_takes_the_mean_of_its_kinds() {
+    fn a_mixture_uses_the_mean_size_of_its_kinds() {
         let mixed = bytes(&[[32.0, 64.0, 3.0], [32.0, 1024.0, 1.0]]);
         let mean = 0.75 * bytes(&[[32.0, 64.0, 1.0]]) + 0.25 * bytes(&[[32.0, 1024.0, 1.0]]);
         assert!((mixed / mean - 1.0).abs() < 0.03, "{mixed} {mean}");
     }
 
     #[test]
-    fn values_beyond_the_sample_take_proportionally_more() {
+    fn values_larger_than_the_sample_scale_proportionally() {
         let (one, ten) = (bytes(&[[32.0, 1e6, 1.0]]), bytes(&[[32.0, 1e7, 1.0]]));
         assert!((ten / one - 10.0).abs() < 0.01, "{one} {ten}");
     }

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read_with_and_without_units() {
+    fn quantities_are_parsed_with_and_without_units() {
         for (text, bytes) in [("2GB", 2e9), ("512 MiB", 536_870_912.0), ("1.5KB", 1500.0)] {
             assert_eq!(parsed(text, &BYTES), Some(bytes), "{text}");
         }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shown_short() {
+    fn numbers_are_displayed_with_units() {
         assert_eq!(Bytes(5e8).to_string(), "500 MB");
         assert_eq!(Bytes(1_234_567.0).to_string(), "1.23 MB");
         assert_eq!(BitsPerSecond(1e10).to_string(), "10 Gbit/s");

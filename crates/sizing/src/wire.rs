@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_multiget_is_split_by_servers() {
+    fn multigets_are_split_across_servers() {
         assert!((keys_of_a_part(10.0, 1.0) - 10.0).abs() < 1e-9);
         assert!((keys_of_a_part(1.0, 100.0) - 1.0).abs() < 1e-9);
         let part = keys_of_a_part(100.0, 50.0);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_costs_its_value_and_a_frame() {
+    fn bandwidth_includes_values_and_packet_overhead() {
         let one =
             Requests { gets: 1.0, keys: 1.0, hit_ratio: 1.0, key_bytes: 20.0, value_bytes: 100.0 };
         let bytes = one.bits_per_second() / 8.0;

@@ -22,7 +22,7 @@ fn refusal(text: &str) -> String {
 /// Section 4.3.2: 10,000 web servers with 64 pages per second of 100 gets are 64 million gets, and
 /// 2,500 cache servers have 25,600 each (which the guide rounds to 25,000).
 #[test]
-fn its_web_tier_needs_2500_servers() {
+fn the_guides_web_tier_needs_2500_servers() {
     let sizing = sized(
         "[load]\nweb_servers = 10_000\npages_per_second = 64\ngets_per_page = 100\n\
          [data]\nitems = 1_000_000\nsizes = [[32, 300, 1]]",
@@ -35,7 +35,7 @@ fn its_web_tier_needs_2500_servers() {
 /// A server does fewer gets of one key than of many: the tier is limited by the servers with a copy
 /// of the hottest key, and each copy takes a server.
 #[test]
-fn a_hot_key_limits_the_tier_by_its_own_capacity() {
+fn a_hot_key_limits_the_tier_by_single_key_capacity() {
     let tier = |share: f64| {
         let sizing = sized(&format!(
             "utilization = 1.0\nspares = 0\nmax_loss = 1.0\n\
@@ -63,7 +63,7 @@ fn a_hot_key_limits_the_tier_by_its_own_capacity() {
 
 /// The same number, from the capacity of each server.
 #[test]
-fn servers_of_its_capacity_are_as_many() {
+fn servers_of_the_guides_capacity_give_the_same_number() {
     let sizing = sized(
         "scenario = \"tolerant\"\nutilization = 1.0\n\
          [load]\ngets_per_second = 64e6\n\
@@ -78,7 +78,7 @@ fn servers_of_its_capacity_are_as_many() {
 
 /// Section 4.4.1: a cache of 2 GB on four servers takes 500 MB of each.
 #[test]
-fn its_cache_of_2_gb_takes_500_mb_of_four_servers() {
+fn the_guides_2_gb_cache_takes_500_mb_of_four_servers() {
     let sizing = sized(
         "utilization = 1.0\nspares = 0\nmax_loss = 0.25\n\
          [load]\ngets_per_second = 1000\n\
@@ -96,7 +96,7 @@ fn its_cache_of_2_gb_takes_500_mb_of_four_servers() {
 /// Appendix B, for a thousand times the two-socket platform's capacity: that takes 55 times as many
 /// of the Atom S1260, and the Atom C2750 draws the fewest watts (section 5).
 #[test]
-fn its_platforms_compare_as_it_says() {
+fn the_platform_comparison_matches_the_guide() {
     let sizing = sized(
         "utilization = 1.0\nspares = 0\n\
          [load]\ngets_per_second = 3_856_000_000\ngets_per_request = 1\n\
@@ -115,7 +115,7 @@ fn its_platforms_compare_as_it_says() {
 /// Sections 4.4.3 and 4.4.4: 10 Gbit/s match the two-socket platform, 1 Gbit/s throttle it; the
 /// small Atom gains nothing by more than 1 Gbit/s.
 #[test]
-fn interfaces_bind_where_it_says() {
+fn network_limits_match_the_guide() {
     let binds = |gets: u32, nic: &str| {
         let sizing = sized(&format!(
             "scenario = \"tolerant\"\n[load]\ngets_per_second = 1e9\n\
@@ -131,7 +131,7 @@ fn interfaces_bind_where_it_says() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_named() {
+fn missing_and_invalid_fields_are_named() {
     let load = "[load]\ngets_per_second = 1000\n";
     let data = "[data]\nitems = 1000\nsizes = [[32, 300, 1]]\n";
     let cases = [
@@ -174,7 +174,7 @@ fn what_is_missing_or_wrong_is_named() {
 }
 
 #[test]
-fn the_example_is_sized_and_shown() {
+fn the_example_is_sized_and_rendered() {
     let sizing = sized(sizing::EXAMPLE);
     let best = &sizing.candidates[sizing.cheapest];
     assert_eq!(sizing.cheapest_by, Cheapest::Money);
@@ -191,7 +191,7 @@ fn the_example_is_sized_and_shown() {
 }
 
 #[test]
-fn names_from_the_file_are_no_markup() {
+fn names_are_escaped_in_html() {
     let sizing = sized(
         "[load]\ngets_per_second = 1000\n[data]\nitems = 5\nsizes = [[32, 300, 1]]\n\
          [[platform]]\nname = \"<script>\"\ngets_per_second = 5\nmemory = \"8GB\"\nnic = \"1Gbit\"",
@@ -201,7 +201,7 @@ fn names_from_the_file_are_no_markup() {
 
 /// Every constraint can bind, and the resulting number breaks none.
 #[test]
-fn limits_hold_for_what_comes_out() {
+fn every_constraint_can_bind_and_holds_in_the_result() {
     let mut bound = Vec::new();
     for (gets, items, value, scenario) in [
         (1e6, 1e5, 20, "tolerant"),

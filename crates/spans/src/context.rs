@@ -104,7 +104,7 @@ mod tests {
     const EXAMPLE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn a_context_is_written_as_it_was_read() {
+    fn a_context_round_trips() {
         let context = Context::parse(EXAMPLE.as_bytes()).unwrap();
         assert_eq!((context.trace[0], context.span[7], context.is_sampled), (0x0a, 0x31, true));
         let mut text = Vec::new();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_no_context_is_refused() {
+    fn malformed_contexts_are_refused() {
         let zero_trace = format!("00-{}-b7ad6b7169203331-01", "0".repeat(32));
         let zero_span = format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", "0".repeat(16));
         let shifted = "00-0af7651916cd43dd8448eb211c80319-cb7ad6b7169203331-01";
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_another_span_of_the_trace() {
+    fn a_child_is_a_new_span_of_the_same_trace() {
         let parent = Context::begin();
         let child = parent.child();
         assert_eq!(child.trace, parent.trace);

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_without_an_end_is_forgotten() {
+    fn an_unfinished_span_is_dropped() {
         let spans = Arc::new(Spans::default());
         drop(OpenSpan::begin(&spans, None, Kind::Client, "get"));
         assert!(spans.take().is_empty());

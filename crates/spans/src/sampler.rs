@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_one_is_every_request_and_zero_is_none() {
+    fn one_in_one_samples_every_request_and_zero_none() {
         let (mut all, mut none) = (Sampler::new(1), Sampler::new(0));
         assert!((0..1000).all(|_| all.is_due()));
         assert!(!(0..1000).any(|_| none.is_due()));

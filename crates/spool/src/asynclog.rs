@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn entries_round_trip() {
         for (destination, key) in [("10.0.0.1:11211", "k"), ("[::1]:5", "a\"b\\ü"), ("host:1", "x")]
         {
             let entry = Entry {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_mcrouter_are_read_and_written() {
+    fn mcrouter_lines_are_parsed_and_written() {
         let one = r#"["AS1.0",1289416829,"C",["10.0.0.1",11302,"delete foo\r\n"]]"#;
         let read = parse(one).unwrap();
         assert_eq!((read.destination.as_str(), read.key.as_str()), ("10.0.0.1:11302", "foo"));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files_tell_their_time() {
+    fn file_names_contain_their_time() {
         assert_eq!(stamp("20261121T13-1795266000", 11), Some(1_795_266_000));
         assert_eq!(
             stamp("20261121T134500-1795268700-libmcrouter-5000-t1-0x7f", 15),

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_changed_bit_and_any_cut_is_seen() {
+    fn any_flipped_bit_or_truncation_is_detected() {
         let mut bytes = Vec::new();
         write(&mut bytes, 7, 1, 2, b"delete k\r\n");
         let whole = Found::Whole { number: 1, secs: 2, body: b"delete k\r\n", len: bytes.len() };

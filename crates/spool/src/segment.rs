@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_destination_has_a_folder_of_its_own() {
+    fn every_destination_has_its_own_folder() {
         for name in ["10.0.0.1:11211", "[::1]:5", "unix:/run/a b.sock", "..", ".", "%41", "ä"] {
             let folder = folder_name(name);
             assert!(!folder.contains('/') && !folder.starts_with('.'), "{folder}");
@@ -137,7 +137,7 @@ mod tests {
 
     /// Opening it would block all destinations until a writer comes.
     #[test]
-    fn a_pipe_with_a_segments_name_is_none() {
+    fn a_fifo_with_a_segment_name_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("00000000000000000012-000000ff.seg");
         assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_a_segments_or_not() {
+    fn only_valid_segment_names_are_parsed() {
         assert_eq!(parse("00000000000000000012-000000ff.seg"), Some((12, 255)));
         let too_large = "18446744073709551615-000000ff.seg";
         let short = ["12-000000ff.seg", "00000000000000000012-ff.seg"];

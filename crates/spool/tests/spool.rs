@@ -72,7 +72,7 @@ fn numbered(numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
 }
 
 #[test]
-fn records_come_back_in_order_after_a_restart_and_until_they_are_acknowledged() {
+fn unacknowledged_records_are_read_in_order_after_a_restart() {
     let folder = Folder::new();
     let mut spool = folder.open(small());
     fill(&mut spool, 0..50);
@@ -94,7 +94,7 @@ fn records_come_back_in_order_after_a_restart_and_until_they_are_acknowledged() 
 
 /// Keys of deletes contain information about users.
 #[test]
-fn a_spool_is_its_users_alone() {
+fn a_spool_is_private_to_its_user() {
     let folder = Folder::new();
     let own = folder.0.path().join("below/own");
     let mut spool = Spool::open(&own, small()).unwrap();
@@ -117,7 +117,7 @@ fn a_spool_is_its_users_alone() {
 }
 
 #[test]
-fn a_torn_end_is_cut_at_the_last_whole_record() {
+fn a_torn_segment_is_truncated_after_the_last_whole_record() {
     let folder = Folder::new();
     fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..5);
     let segment = folder.segments().remove(0);
@@ -180,7 +180,7 @@ fn a_damaged_end_is_not_taken_for_a_torn_one() {
 }
 
 #[test]
-fn damage_in_the_middle_is_told_and_skipped() {
+fn damage_in_the_middle_is_reported_and_skipped() {
     let folder = Folder::new();
     fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..9);
     let segment = folder.segments().remove(0);
@@ -203,7 +203,7 @@ fn damage_in_the_middle_is_told_and_skipped() {
 }
 
 #[test]
-fn a_record_inside_of_a_record_is_never_taken_for_one() {
+fn a_record_inside_a_record_is_never_read_as_one() {
     let folder = Folder::new();
     let mut spool = folder.open(Settings { segment_bytes: 1 << 20, ..small() });
     fill(&mut spool, 0..1);
@@ -234,7 +234,7 @@ fn renumbered(record: &[u8], salt: u32, number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_number_that_cannot_be_there_harms_no_record_behind_it() {
+fn an_impossible_record_number_affects_no_later_record() {
     let folder = Folder::new();
     fill(&mut folder.open(Settings { segment_bytes: 1 << 20, ..small() }), 0..9);
     let segment = folder.segments().remove(0);
@@ -264,7 +264,7 @@ fn a_number_that_cannot_be_there_harms_no_record_behind_it() {
 }
 
 #[test]
-fn a_position_that_cannot_be_is_damage() {
+fn an_impossible_position_is_damage() {
     let folder = Folder::new();
     fill(&mut folder.open(small()), 0..9);
     let number = u64::MAX.to_le_bytes();
@@ -276,7 +276,7 @@ fn a_position_that_cannot_be_is_damage() {
 }
 
 #[test]
-fn a_spool_is_bounded_in_bytes_and_in_age() {
+fn a_spool_is_bounded_in_bytes_and_age() {
     let folder = Folder::new();
     let settings = Settings { bytes_max: 1000, age_max: Duration::from_secs(100), ..small() };
     let mut spool = folder.open(settings);
@@ -301,7 +301,7 @@ fn a_spool_is_bounded_in_bytes_and_in_age() {
 }
 
 #[test]
-fn what_is_dropped_leaves_a_substitute_behind() {
+fn dropped_records_leave_a_substitute() {
     let folder = Folder::new();
     let settings = Settings { age_max: Duration::from_secs(100), ..small() };
     let start = || {
@@ -334,7 +334,7 @@ fn what_is_dropped_leaves_a_substitute_behind() {
 }
 
 #[test]
-fn one_program_at_a_time_has_a_spool() {
+fn a_spool_is_locked_to_one_program() {
     let folder = Folder::new();
     let spool = folder.open(small());
     assert!(
@@ -345,7 +345,7 @@ fn one_program_at_a_time_has_a_spool() {
 }
 
 #[test]
-fn with_fsync_now_and_then_it_says_when() {
+fn periodic_fsync_reports_when_it_is_due() {
     let folder = Folder::new();
     let second = Duration::from_secs(1);
     let mut spool = folder.open(Settings { fsync: Fsync::Every(second), ..small() });
@@ -364,7 +364,7 @@ fn with_fsync_now_and_then_it_says_when() {
 
 /// A file system of half a MiB, which this test mounts as root.
 #[test]
-fn a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing_else() {
+fn a_full_disk_refuses_records_and_loses_no_kept_one() {
     let folder = Folder::new();
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=512k", "spool-test"])
@@ -427,7 +427,7 @@ fn at_once<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 #[test]
-fn what_is_no_file_is_refused_by_name() {
+fn files_that_are_not_regular_are_refused_by_name() {
     type Make = fn(&Path);
     let kinds: [Make; 3] = [
         make_fifo,
@@ -449,7 +449,7 @@ fn what_is_no_file_is_refused_by_name() {
 }
 
 #[test]
-fn the_tool_reads_no_fifo_of_a_folder() {
+fn the_tool_does_not_read_fifos() {
     let folder = Folder::new();
     fill(&mut folder.open(small()), 0..1);
     make_fifo(&folder.0.path().join("d/pipe"));
@@ -527,7 +527,7 @@ proptest! {
 
     /// For any operations in any order, each destination is a queue.
     #[test]
-    fn a_spool_is_a_queue_for_each_destination(steps in proptest::collection::vec(step(), 1..200)) {
+    fn each_destination_has_its_own_queue(steps in proptest::collection::vec(step(), 1..200)) {
         let folder = Folder::new();
         let mut spool = folder.open(small());
         let mut model: [VecDeque<Vec<u8>>; 3] = Default::default();
@@ -576,7 +576,7 @@ proptest! {
 
     /// For any damage to a segment, returned records were appended, in order, once.
     #[test]
-    fn nothing_is_trusted_that_is_damaged(
+    fn damaged_records_are_never_returned(
         spots in proptest::collection::vec((0..3000_usize, 0..40_usize, any::<u8>()), 1..6),
         cut in 0..36_usize,
     ) {

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_stale_from_the_next_commit_on() {
+    fn a_version_is_stale_from_the_next_commit() {
         let verdict = judge(
             &two_writes(),
             &[read(25, 26, 1), read(30, 31, 1), read(45, 46, 1), read(45, 46, 2)],
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_before_their_write_undone_or_unknown_are_impossible() {
+    fn unwritten_undone_and_unknown_versions_are_impossible() {
         let writes =
             [write(1, 50, WriteOutcome::Committed(60)), write(2, 70, WriteOutcome::Undone)];
         let reads = [read(10, 20, 1), read(80, 90, 2), read(80, 90, 3)];
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_of_unknown_fate_may_be_seen_and_makes_nothing_stale() {
+    fn a_write_of_unknown_outcome_may_be_read_and_makes_none_stale() {
         let writes =
             [write(1, 0, WriteOutcome::Committed(10)), write(2, 20, WriteOutcome::Unknown)];
         let verdict = judge(&writes, &[read(200, 201, 1), read(200, 201, 2)], 100);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_stale_since_the_oldest_that_is_known() {
+    fn forgotten_versions_are_stale_since_the_oldest_known_one() {
         let mut checker = Checker::with_limit(2);
         for version in 1..=4 {
             checker.write(write(version, version * 10, WriteOutcome::Committed(version * 10 + 5)));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_may_be_recorded_later() {
+    fn an_outcome_can_be_recorded_later() {
         let mut checker = Checker::default();
         checker.write(write(1, 0, WriteOutcome::Committed(5)));
         checker.write(write(2, 10, WriteOutcome::Unknown));

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_no_prefix_has_no_namespace() {
+    fn a_key_without_a_prefix_has_no_namespace() {
         assert_eq!(table(&[]).of(b"k"), None);
         let table = table(&["b:", "d:"]);
         for key in ["a", "b", "b9", "c", "d", "e", "zz"] {

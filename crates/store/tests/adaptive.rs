@@ -80,7 +80,7 @@ impl Bench {
 }
 
 #[test]
-fn after_a_shift_of_sizes_a_store_does_as_well_as_a_fresh_one() {
+fn the_hit_ratio_after_a_size_shift_matches_a_fresh_store() {
     let (mut shifted, mut fresh) = (Bench::new(), Bench::new());
     shifted.zipf(1, 1_000_000, 0.99, 100, 3_000_000);
     let before = shifted.store.stats();
@@ -152,7 +152,7 @@ fn families_of_two_sizes_share_memory_by_age() {
 /// A class that is only read must keep its memory next to one that is swept through, however long
 /// ago its items were stored.
 #[test]
-fn what_is_read_stays_beside_what_is_swept_through() {
+fn read_items_survive_a_sweep_of_another_size() {
     let mut bench = Bench::new();
     let hot = 30_000; // A quarter of the memory.
     (0..hot).for_each(|key| _ = bench.ask(1, key, 200));
@@ -203,7 +203,7 @@ impl GlobalLru {
 /// Sizes of every kind at once, each with its own keys: nothing shifts, so pages hardly need to
 /// move, and the classes together keep what one LRU over all items would keep in as many bytes.
 #[test]
-fn many_sizes_side_by_side_are_one_lru() {
+fn many_sizes_together_behave_like_one_lru() {
     let mut bench = Bench::new();
     let distribution: Zipf<f64> = Zipf::new(200_000.0, 0.8).unwrap();
     let sizes: Vec<usize> =

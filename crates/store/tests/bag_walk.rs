@@ -29,7 +29,7 @@ fn full() -> (Arc<Store>, Handle, Cleaner) {
 }
 
 #[test]
-fn no_step_looks_at_more_than_some_thousand_slots() {
+fn each_step_examines_a_bounded_number_of_slots() {
     let (store, ..) = full();
     let (mut walk, mut steps, mut found) = (BagWalk::default(), 0, Vec::<BagStats>::new());
     let mut steps_of_bag = 0;
@@ -54,7 +54,7 @@ fn no_step_looks_at_more_than_some_thousand_slots() {
 }
 
 #[test]
-fn bags_that_go_meanwhile_are_left_out() {
+fn bags_removed_during_a_walk_are_skipped() {
     let (store, me, mut cleaner) = full();
     let (mut walk, mut number, mut last) = (BagWalk::default(), 0, None);
     loop {

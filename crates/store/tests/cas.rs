@@ -71,7 +71,7 @@ fn asked(me: &Handle, key: &[u8]) -> Option<(u64, Vec<u8>)> {
 }
 
 #[test]
-fn an_item_gets_a_cas_unique_when_it_is_asked_for_and_keeps_it() {
+fn an_item_gets_a_lasting_cas_unique_on_request() {
     let me = joined(&small());
     for len in (0..400).chain(16_300..16_400).chain([40_000]) {
         let value: Vec<u8> = (0..len).map(|at: usize| at.to_le_bytes()[0]).collect();
@@ -97,7 +97,7 @@ fn facts(item: &Item<'_>) -> ((bool, bool, bool), u32, u32) {
 }
 
 #[test]
-fn the_copy_is_the_same_item_to_its_clients() {
+fn a_copy_is_the_same_item_to_clients() {
     let store = small();
     let me = joined(&store);
     let hash = store.hash(b"key");
@@ -124,7 +124,7 @@ fn the_copy_is_the_same_item_to_its_clients() {
 }
 
 #[test]
-fn a_copy_is_freed_in_the_second_in_which_it_expires() {
+fn a_copy_is_freed_in_the_second_it_expires() {
     let store = store_of(Config { transient_secs: 60, ..Config::default() });
     let me = joined(&store);
     set(&me, b"key", b"value", None);
@@ -143,7 +143,7 @@ fn a_copy_is_freed_in_the_second_in_which_it_expires() {
 }
 
 #[test]
-fn the_cas_uniques_of_a_key_rise_whatever_comes_between() {
+fn cas_uniques_of_a_key_always_increase() {
     let store = small();
     let (one, other) = (joined(&store), joined(&store));
     // Each thread has a block of uniques, and that of the first is the older one.
@@ -192,7 +192,7 @@ fn a_full_store_gives_cas_uniques_to_its_coldest_items() {
 }
 
 #[test]
-fn where_nothing_is_evicted_each_item_has_a_cas_unique_from_its_store() {
+fn stores_without_eviction_give_cas_uniques_at_once() {
     let store = store_of(Config { evict: false, ..Config::default() });
     let me = joined(&store);
     assert!(set(&me, b"key", b"value", None) > 0);
@@ -200,7 +200,7 @@ fn where_nothing_is_evicted_each_item_has_a_cas_unique_from_its_store() {
 
 /// Stores, deletes and readers of one key: a cas unique stands for one value, for ever.
 #[test]
-fn a_cas_unique_is_never_shown_with_two_values() {
+fn a_cas_unique_never_stands_for_two_values() {
     const ROUNDS: u64 = 20_000;
     let store = small();
     let is_over = AtomicBool::new(false);

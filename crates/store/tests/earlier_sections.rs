@@ -87,7 +87,7 @@ fn room(store: &Store) -> u64 {
 }
 
 #[test]
-fn a_hint_of_an_earlier_section_is_followed_nowhere() {
+fn a_hint_from_an_earlier_section_is_ignored() {
     let mut full = Full::new(Policy::Auto);
     let section = full.me.section();
     let hint = |key: &Vec<u8>| {
@@ -104,7 +104,7 @@ fn a_hint_of_an_earlier_section_is_followed_nowhere() {
 }
 
 #[test]
-fn items_touched_before_the_order_of_eviction_changed_are_forgotten() {
+fn touches_before_a_change_of_the_eviction_order_are_dropped() {
     let mut full = Full::new(Policy::Lru);
     let section = full.me.section();
     for key in &full.small {

@@ -45,7 +45,7 @@ fn delete_all(me: &Handle, count: usize) {
 
 /// One item of each size takes a page of a store that has some 30.
 #[test]
-fn last_pages_of_classes_without_items_serve_others() {
+fn last_pages_of_empty_classes_are_reused() {
     for evict in [true, false] {
         let store = store_of(2, evict);
         let me = store.join().unwrap();
@@ -63,7 +63,7 @@ fn last_pages_of_classes_without_items_serve_others() {
 }
 
 #[test]
-fn a_store_that_evicts_nothing_takes_other_sizes_when_it_was_emptied() {
+fn an_emptied_store_without_eviction_accepts_other_sizes() {
     let store = store_of(16, false);
     let me = store.join().unwrap();
     let first = fill(&me, 5000, usize::MAX);
@@ -78,7 +78,7 @@ fn a_store_that_evicts_nothing_takes_other_sizes_when_it_was_emptied() {
 
 /// Items move together, so that pages of their class serve another, and none of them is lost.
 #[test]
-fn half_a_store_that_evicts_nothing_takes_other_sizes() {
+fn a_half_emptied_store_without_eviction_accepts_other_sizes() {
     let store = store_of(16, false);
     let me = store.join().unwrap();
     let first = fill(&me, 5000, usize::MAX);
@@ -101,7 +101,7 @@ fn half_a_store_that_evicts_nothing_takes_other_sizes() {
 /// Items of one size come and go, one at a time, while others are evicted all the time: as locks
 /// do. Their page stays until none has come for long.
 #[test]
-fn a_page_stays_for_items_that_come_and_go() {
+fn a_page_stays_with_a_class_of_short_lived_items() {
     let store = store_of(16, true);
     let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
     let mut next = 0;

@@ -92,7 +92,7 @@ fn hot(number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn buffers_are_paid_for_by_the_coldest_items() {
+fn buffers_evict_the_coldest_items() {
     let mut bench = Bench::with_hot_items();
     let before = bench.store.stats();
     // A quarter of the memory, in many steps.
@@ -110,7 +110,7 @@ fn buffers_are_paid_for_by_the_coldest_items() {
 }
 
 #[test]
-fn a_lower_limit_is_paid_for_by_the_coldest_items() {
+fn a_lower_limit_evicts_the_coldest_items() {
     let mut bench = Bench::with_hot_items();
     let before = bench.store.stats();
     bench.store.set_memory_limit(10 << 20).unwrap();
@@ -123,7 +123,7 @@ fn a_lower_limit_is_paid_for_by_the_coldest_items() {
 }
 
 #[test]
-fn pages_for_other_sizes_are_paid_for_by_the_coldest_items() {
+fn pages_for_other_sizes_evict_the_coldest_items() {
     let mut bench = Bench::with_hot_items();
     // One item each of forty classes without a page.
     for class in 0..40usize {
@@ -135,7 +135,7 @@ fn pages_for_other_sizes_are_paid_for_by_the_coldest_items() {
 }
 
 #[test]
-fn growth_of_index_and_bags_is_paid_for_by_the_coldest_items() {
+fn growth_of_index_and_bags_evicts_the_coldest_items() {
     let mut bench = Bench::with_hot_items();
     // Very small items: the index grows, and blocks of bags with it.
     for number in 0..60_000u32 {
@@ -203,7 +203,7 @@ fn a_class_gives_no_page_for_a_few_cold_items() {
 }
 
 #[test]
-fn stores_take_pages_of_much_older_items_where_the_cleaner_lags() {
+fn stores_take_pages_of_much_older_items_if_the_cleaner_lags() {
     let mut bench = Bench::with_small_and_large(0, 1150);
     for number in 0..100_000 {
         set(&bench.me, format!("next-{number:09}").as_bytes(), &[b'v'; 40], 0, 0).unwrap();

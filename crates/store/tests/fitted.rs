@@ -109,7 +109,7 @@ fn items_of_one_size_fill_memory() {
 }
 
 #[test]
-fn what_is_not_evicted_gets_no_other_class() {
+fn fitted_classes_require_eviction() {
     let len = wasteful_len();
     let mut bench = Bench::over(Store::new(Config { evict: false, ..config() }).unwrap());
     bench.store_items(8_000, len);
@@ -119,7 +119,7 @@ fn what_is_not_evicted_gets_no_other_class() {
 
 /// More sizes come and go than there can be fitted classes at one time.
 #[test]
-fn classes_follow_sizes_that_change() {
+fn classes_follow_changing_sizes() {
     let coarse = Config { growth_factor: 1.5, ..config() };
     let mut bench = Bench::over(Store::new(coarse).unwrap());
     for len in (0..40).map(|round| 201 + round * 36) {
@@ -166,12 +166,12 @@ mod after_a_restart {
     }
 
     #[test]
-    fn of_a_store_that_ended_well() {
+    fn fitted_items_survive_a_clean_end() {
         fitted_items_are_there(|store| store.close(common::at(2), 0).unwrap());
     }
 
     #[test]
-    fn of_a_store_that_died() {
+    fn fitted_items_survive_a_crash() {
         fitted_items_are_there(drop);
     }
 }

@@ -93,7 +93,7 @@ impl World {
 }
 
 #[test]
-fn stores_go_on_by_eviction() {
+fn stores_continue_by_eviction_on_a_full_disk() {
     let disk = Disk::new("store-full", "40m");
     let mut world = World::open(&disk.0.join("memory"));
     // Few items in much memory, so that index and bags are small.

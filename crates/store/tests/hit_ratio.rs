@@ -127,7 +127,7 @@ fn compare(name: &str, stream: &[u64]) -> f64 {
 
 /// About 75,000 items fit in 8 MB, a tenth of the keys.
 #[test]
-fn bags_keep_up_with_strict_lru() {
+fn bags_match_the_hit_ratio_of_strict_lru() {
     compare("zipf 0.99", &zipf(750_000, 0.99, 2_000_000).collect::<Vec<_>>());
     compare("zipf 0.99 and scans", &with_scans(zipf(750_000, 0.99, 2_000_000)));
 }
@@ -135,7 +135,7 @@ fn bags_keep_up_with_strict_lru() {
 /// Two fifths of the keys are requested once. If newcomers count like others, the order is that of
 /// an LRU; if they count as older, more of the others stay.
 #[test]
-fn newcomers_that_count_as_older_leave_more_room_for_others() {
+fn counting_newcomers_as_older_raises_the_hit_ratio() {
     let stream: Vec<u64> = (1u64 << 40..)
         .zip(zipf(750_000, 0.9, 2_000_000))
         .map(
@@ -153,7 +153,7 @@ fn newcomers_that_count_as_older_leave_more_room_for_others() {
 /// The Bag LRU paper measures its policy on a workload of which 90 % are hits, and asks for
 /// "equivalent (or better) hit rates".
 #[test]
-fn a_workload_of_ninety_percent_hits_stays_there() {
+fn a_workload_of_90_percent_hits_keeps_its_hit_ratio() {
     let bag = compare("zipf 1.15", &zipf(750_000, 1.15, 2_000_000).collect::<Vec<_>>());
     assert!(bag > 0.9, "{bag:.4}");
 }

@@ -52,7 +52,7 @@ fn delete_until(me: &Handle, key: &[u8], until: u32) -> Applied {
 }
 
 #[test]
-fn a_prefix_dies_and_nothing_else_does() {
+fn a_prefix_flush_kills_only_its_keys() {
     let store = store_of(64);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -69,7 +69,7 @@ fn a_prefix_dies_and_nothing_else_does() {
 /// An append reads the present value, and stores a new one made of it. A flush between the two
 /// covers both.
 #[test]
-fn what_is_flushed_during_a_decision_is_not_stored_again() {
+fn a_flush_during_an_update_covers_the_new_value() {
     for others_before in [0, 3, 100] {
         let store = store_of(64);
         let (me, other) = (store.join().unwrap(), store.join().unwrap());
@@ -99,7 +99,7 @@ fn what_is_flushed_during_a_decision_is_not_stored_again() {
 /// A decision sees the key's item as live or as flushed, whatever happens during it; an item stored
 /// because of the flush is not covered by that flush.
 #[test]
-fn a_flush_during_a_decision_is_seen_by_all_of_it_or_by_nothing() {
+fn a_flush_during_an_update_is_seen_entirely_or_not_at_all() {
     for flushed_before in [false, true] {
         let store = store_of(64);
         let (me, other) = (store.join().unwrap(), store.join().unwrap());
@@ -130,7 +130,7 @@ fn a_flush_during_a_decision_is_seen_by_all_of_it_or_by_nothing() {
 /// Many more than can be outstanding, with and without a cleaner that purges in between; every
 /// survivor is checked after each.
 #[test]
-fn any_number_of_invalidations_is_right() {
+fn any_number_of_invalidations_is_exact() {
     for cleaned in [false, true] {
         let store = store_of(64);
         let me = store.join().unwrap();
@@ -164,7 +164,7 @@ fn any_number_of_invalidations_is_right() {
 /// A thousand invalidations without a cleaner, each between two stores under its prefix: none
 /// examines an item, and each kills exactly the items stored before it.
 #[test]
-fn the_thousandth_invalidation_walks_over_nothing() {
+fn a_thousand_invalidations_examine_no_item() {
     let store = store_of(64);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -203,7 +203,7 @@ fn the_thousandth_invalidation_walks_over_nothing() {
 /// the purge. This is the number that docs/protocol.md promises. The first refusal comes by chance:
 /// in a simulation, after 6,907 prefixes in the median, and after 4,724 in one of a hundred stores.
 #[test]
-fn three_thousand_prefixes_have_places_without_a_cleaner() {
+fn three_thousand_prefixes_fit_without_a_cleaner() {
     for seed in 1..=4 {
         let config = Config { memory_bytes: 64 << 20, seed, ..Config::default() };
         let store = Store::new(config).unwrap();
@@ -217,7 +217,7 @@ fn three_thousand_prefixes_have_places_without_a_cleaner() {
 }
 
 #[test]
-fn an_invalidation_without_a_place_is_refused() {
+fn an_invalidation_without_a_free_entry_is_refused() {
     let store = store_of(4);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -243,7 +243,7 @@ fn an_invalidation_without_a_place_is_refused() {
 /// A value that was started before many invalidations and is finished after them has no room for
 /// its birth. It dies by one of its own prefix during the write, and by no other's.
 #[test]
-fn a_draft_begun_before_many_invalidations_dies_only_by_its_own() {
+fn a_slow_draft_is_killed_only_by_its_own_prefix() {
     for own in [false, true] {
         let store = store_of(64);
         let me = store.join().unwrap();
@@ -271,7 +271,7 @@ fn a_draft_begun_before_many_invalidations_dies_only_by_its_own() {
 /// are gone, right after a store they are there. Other threads do the same under other prefixes,
 /// and the cleaner purges.
 #[test]
-fn invalidations_of_many_threads_keep_to_their_own() {
+fn invalidations_of_threads_affect_only_their_prefixes() {
     let store = Store::new(Config { memory_bytes: 64 << 20, stripes: 64, ..Config::default() });
     let store = store.unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -317,7 +317,7 @@ fn invalidations_of_many_threads_keep_to_their_own() {
 
 /// A thread whose second has not ended touches an item that the purge has seen as expired.
 #[test]
-fn an_item_touched_in_the_second_of_its_expiry_is_purged_and_flushed_like_others() {
+fn an_item_touched_in_its_expiry_second_is_still_invalidated() {
     // The ring of transient items would wait for the item before the purge does.
     let config = Config { memory_bytes: 64 << 20, seed: 1, transient_secs: 0, ..Config::default() };
     let store = Store::new(config).unwrap();
@@ -374,7 +374,7 @@ fn an_item_touched_in_the_second_of_its_expiry_is_purged_and_flushed_like_others
 }
 
 #[test]
-fn a_deleted_item_is_readable_until_its_time_is_up_and_then_its_memory_is_free() {
+fn a_deleted_item_is_readable_until_its_deadline_then_freed() {
     let store = store_of(64);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
@@ -394,7 +394,7 @@ fn a_deleted_item_is_readable_until_its_time_is_up_and_then_its_memory_is_free()
 }
 
 #[test]
-fn a_store_wipes_the_stale_item_and_a_flush_does() {
+fn stores_and_flushes_remove_the_stale_item() {
     let store = store_of(64);
     let me = store.join().unwrap();
     me.begin_turn(10);
@@ -410,7 +410,7 @@ fn a_store_wipes_the_stale_item_and_a_flush_does() {
 
 /// A sixteenth of the memory, and the first to be freed.
 #[test]
-fn stale_items_are_bounded_and_go_before_any_live_one() {
+fn stale_items_are_bounded_and_evicted_before_live_ones() {
     let store = store_of(4);
     let me = store.join().unwrap();
     me.begin_turn(10);

@@ -35,7 +35,7 @@ fn chunk_bytes(memory_bytes: u64, bytes: usize) -> usize {
 /// An item has no larger chunk than in a small store, unless more items of its size fit into the
 /// limit than references can name.
 #[test]
-fn items_of_a_large_store_have_chunks_of_their_size() {
+fn items_of_a_large_store_get_fitting_chunks() {
     const GIB: u64 = 1 << 30;
     let least = [(16, 72), (64, 72), (128, 72), (256, 136), (1 << 10, 520), (16 << 10, 8200)];
     for (gigabytes, least) in least {
@@ -48,7 +48,7 @@ fn items_of_a_large_store_have_chunks_of_their_size() {
 }
 
 #[test]
-fn a_store_of_any_size_starts_and_takes_no_memory_before_it_is_used() {
+fn a_store_of_any_size_uses_no_memory_before_it_is_filled() {
     for memory_bytes in [TIB / 2, TIB, 4 * TIB, 16 * TIB] {
         let before = resident();
         let store = Store::new(Config { memory_bytes, seed: 1, ..Config::default() }).unwrap();

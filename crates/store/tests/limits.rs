@@ -64,7 +64,7 @@ fn found(me: &Handle, numbers: std::ops::Range<u32>) -> usize {
 }
 
 #[test]
-fn a_store_that_evicts_nothing_keeps_all_that_it_acknowledged() {
+fn a_store_without_eviction_keeps_all_acknowledged_items() {
     let store = store_of(16, false);
     let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
     me.begin_turn(1);
@@ -89,7 +89,7 @@ fn a_store_that_evicts_nothing_keeps_all_that_it_acknowledged() {
 }
 
 #[test]
-fn a_store_that_evicts_nothing_gives_back_what_is_free() {
+fn a_store_without_eviction_releases_free_memory() {
     let store = store_of(16, false);
     let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
     me.begin_turn(1);
@@ -110,7 +110,7 @@ fn a_store_that_evicts_nothing_gives_back_what_is_free() {
 }
 
 #[test]
-fn a_greater_limit_is_used_or_refused() {
+fn a_higher_limit_is_used_or_refused() {
     let store = store_of(16, true);
     let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
     me.begin_turn(1);
@@ -144,7 +144,7 @@ fn a_limit_that_leaves_no_room_for_items_is_refused() {
 }
 
 #[test]
-fn bags_without_items_give_their_memory_back() {
+fn empty_bags_release_their_memory() {
     let store = store_of(16, true);
     let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
     me.begin_turn(1);
@@ -162,7 +162,7 @@ fn bags_without_items_give_their_memory_back() {
 }
 
 #[test]
-fn every_small_limit_starts_and_holds_items() {
+fn a_store_with_any_small_limit_holds_items() {
     for megabytes in 1..=20 {
         let memory_bytes = megabytes << 20;
         let item_bytes_max = memory_bytes / 2;

@@ -92,7 +92,7 @@ fn assert_whole(value: &[u8]) {
 }
 
 #[test]
-fn one_key_through_all_its_changes() {
+fn all_changes_of_one_key() {
     let store = store_with(Policy::Bag);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -121,7 +121,7 @@ fn one_key_through_all_its_changes() {
 }
 
 #[test]
-fn a_draft_given_up_halfway_returns_its_pieces() {
+fn an_abandoned_draft_returns_its_pieces() {
     let store = store_with(Policy::Bag);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -167,7 +167,7 @@ fn evictions_page_steals_and_chains_under_both_policies() {
 }
 
 #[test]
-fn a_smaller_limit_gives_pages_back() {
+fn growing_buffers_release_pages() {
     let store = store_with(Policy::Bag);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();

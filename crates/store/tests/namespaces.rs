@@ -122,7 +122,7 @@ fn change(me: &Handle, rng: &mut impl RngExt, now: u32) {
 /// Overwritten, deleted, kept as stale, expired, flushed, evicted, moved with its page: in every
 /// case, with any table set at any time.
 #[test]
-fn the_numbers_are_those_of_a_walk() {
+fn namespace_counts_match_a_walk() {
     let store = store_of(5);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
@@ -159,7 +159,7 @@ fn the_numbers_are_those_of_a_walk() {
 
 /// Tables are exchanged while threads store and delete: every item is counted exactly once.
 #[test]
-fn a_change_of_the_table_under_load_loses_nothing() {
+fn table_changes_under_load_count_every_item_once() {
     let store = store_of(64);
     let tables = [
         table(&[("a:", 0, None), ("a:b:", 1, None), ("c:", 2, None)]),
@@ -192,7 +192,7 @@ fn a_change_of_the_table_under_load_loses_nothing() {
 }
 
 #[test]
-fn a_quota_refuses_what_makes_it_more_and_changes_nothing() {
+fn a_quota_refuses_growth_and_changes_nothing() {
     let store = store_of(16);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -226,7 +226,7 @@ fn a_quota_refuses_what_makes_it_more_and_changes_nothing() {
 
 /// The sum is taken before the item is counted, so each of the other threads may link one more.
 #[test]
-fn a_quota_is_passed_by_one_item_a_thread_at_most() {
+fn a_quota_is_exceeded_by_at_most_one_item_per_thread() {
     const THREADS: u64 = 4;
     const ITEM: u64 = 16 + 9 + 200;
     let store = store_of(64);

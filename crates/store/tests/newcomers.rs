@@ -69,13 +69,13 @@ fn left_of_read_items(policy: Policy) -> usize {
 }
 
 #[test]
-fn one_read_keeps_an_item_while_others_come_and_go_unread() {
+fn one_read_keeps_an_item_among_unread_newcomers() {
     assert_eq!(left_of_read_items(Policy::Auto), SOME.len());
     assert_eq!(left_of_read_items(Policy::Bag), 0, "an LRU keeps the newest");
 }
 
 #[test]
-fn a_newcomer_that_comes_back_is_kept() {
+fn a_newcomer_stored_again_is_kept() {
     let mut world = World::new(Policy::Auto);
     world.put(SOME);
     // Others are stored until all of them are evicted.
@@ -92,7 +92,7 @@ fn a_newcomer_that_comes_back_is_kept() {
 }
 
 #[test]
-fn overwritten_items_are_no_newcomers() {
+fn overwritten_items_do_not_count_as_newcomers() {
     let mut world = World::new(Policy::Auto);
     world.put(SOME);
     world.put(SOME);
@@ -101,7 +101,7 @@ fn overwritten_items_are_no_newcomers() {
 }
 
 #[test]
-fn with_a_factor_of_one_newcomers_and_others_are_evicted_by_age() {
+fn a_factor_of_one_evicts_newcomers_and_others_by_age() {
     let mut world = World::new(Policy::Auto);
     world.store.set_eviction(EvictionSetting::LRU);
     world.put(SOME);
@@ -111,7 +111,7 @@ fn with_a_factor_of_one_newcomers_and_others_are_evicted_by_age() {
 }
 
 #[test]
-fn newcomers_and_others_are_told_apart_after_a_clean_end() {
+fn newcomers_are_still_distinguished_after_a_clean_end() {
     let path = TempFile::new();
     let (store, _) = open(&path, 1);
     let mut world = World::of(store);

@@ -92,7 +92,7 @@ fn shrink(store: &Arc<Store>, deleted: Range<u32>) {
 }
 
 #[test]
-fn more_or_fewer_stripes_keep_every_item() {
+fn a_change_of_the_stripes_keeps_every_item() {
     // A store of 16 MB has at most 2^15 stripes, and its index at least 1,024 buckets.
     let with = |stripes| Config { stripes, ..config() };
     for way in WAYS {
@@ -113,7 +113,7 @@ fn more_or_fewer_stripes_keep_every_item() {
 }
 
 #[test]
-fn an_index_for_fewer_stripes_shrinks_and_gets_more_again() {
+fn an_index_shrinks_for_fewer_stripes_and_grows_again() {
     let with = |stripes| Config { stripes, ..config() };
     for way in WAYS {
         let path = TempFile::new();
@@ -186,7 +186,7 @@ fn another_limit_within_reach_keeps_every_item() {
 }
 
 #[test]
-fn a_limit_that_does_not_hold_what_is_not_evicted_begins_empty() {
+fn a_too_low_limit_without_eviction_starts_cold() {
     let path = TempFile::new();
     let with = |megabytes| Config { evict: false, ..limited(megabytes) };
     for way in [Way::Clean, Way::Crash] {
@@ -203,7 +203,7 @@ fn a_limit_that_does_not_hold_what_is_not_evicted_begins_empty() {
 
 /// A healthy predecessor continues with its items.
 #[test]
-fn a_successor_with_too_low_a_limit_leaves_the_memory_alone() {
+fn a_successor_with_a_too_low_limit_changes_no_memory() {
     let path = TempFile::new();
     let with = |megabytes| Config { evict: false, ..limited(megabytes) };
     let (store, _) = open_as(&with(16), &path, 2);
@@ -218,7 +218,7 @@ fn a_successor_with_too_low_a_limit_leaves_the_memory_alone() {
 
 /// One number shows whether a successor can take over the file at a path.
 #[test]
-fn the_format_of_a_file_is_that_of_every_limit_within_reach() {
+fn the_file_format_is_equal_for_all_limits_within_reach() {
     let path = TempFile::new();
     let (store, _) = open_as(&limited(16), &path, 2);
     let is_same = |config: Config| {

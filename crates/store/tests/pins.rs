@@ -18,7 +18,7 @@ fn pin(me: &Handle, key: &[u8]) -> Option<Pin> {
 }
 
 #[test]
-fn a_large_store_passes_over_pinned_values_once() {
+fn a_large_store_skips_pinned_values_once() {
     let store = Store::new(config()).unwrap();
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -64,7 +64,7 @@ fn a_store_is_refused_only_while_everything_is_pinned() {
 /// Pages leave the class of pieces while the values are being sent. Their senders continue with the
 /// pieces that they know, all others find the moved ones, and nothing is evicted.
 #[test]
-fn values_that_are_being_sent_survive_the_moves_of_their_pieces() {
+fn values_being_sent_survive_moves_of_their_pieces() {
     let store = Store::new(config()).unwrap();
     let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
     me.begin_turn(1);

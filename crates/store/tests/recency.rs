@@ -150,7 +150,7 @@ fn openings_in_other_classes_cost_large_items_no_recency() {
 }
 
 #[test]
-fn openings_in_the_own_class_cost_no_recency() {
+fn openings_in_the_same_class_cost_no_recency() {
     let left = Bench::new(2, Churn::Own, 8000).run("own");
     assert!(left > 0.98, "{left:.3}");
 }
@@ -164,7 +164,7 @@ fn openings_everywhere_cost_no_recency() {
 /// Heads of chained values are so small that a page holds those of hundreds. When it is full, the
 /// next one gets a page of the items that were unused longest.
 #[test]
-fn a_full_page_of_heads_costs_no_chained_value_that_was_just_read() {
+fn a_full_page_of_heads_evicts_no_recently_read_value() {
     let config = Config {
         memory_bytes: 64 << 20,
         item_bytes_max: 256 << 10,

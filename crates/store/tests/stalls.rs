@@ -58,7 +58,7 @@ fn stopped(
 }
 
 #[test]
-fn a_thread_that_stops_between_requests_holds_nobody_up() {
+fn a_thread_stopped_between_requests_blocks_no_store() {
     let store = store_of(16);
     let me = store.join().unwrap();
     assert_eq!(store_many(&me, 0..1000), 1000);
@@ -76,7 +76,7 @@ fn a_thread_that_stops_between_requests_holds_nobody_up() {
 /// Most values have one length and some another, so that classes need pages of each other. Those of
 /// 16,000 bytes share their class with the pieces of longer ones.
 #[test]
-fn values_of_no_size_are_held_up_by_a_thread_that_stops_between_requests() {
+fn a_thread_stopped_between_requests_blocks_no_value_size() {
     const LENS: [usize; 5] = [100, 1000, 9000, 16_000, 200_000];
     for (often, seldom) in LENS.into_iter().flat_map(|often| LENS.map(|seldom| (often, seldom))) {
         let store = store_of(8);
@@ -97,7 +97,7 @@ fn values_of_no_size_are_held_up_by_a_thread_that_stops_between_requests() {
 }
 
 #[test]
-fn a_thread_that_stops_amid_a_request_keeps_its_item_and_no_store_waits_twice() {
+fn a_thread_stopped_in_a_request_delays_no_store_twice() {
     let store = store_of(16);
     let me = store.join().unwrap();
     assert_eq!(store_many(&me, 0..300_000), 300_000);
@@ -120,7 +120,7 @@ fn a_thread_that_stops_amid_a_request_keeps_its_item_and_no_store_waits_twice() 
 
 /// A thread that has held stores up ends its section, and stops again within the same turn.
 #[test]
-fn stores_go_on_when_the_section_has_ended_for_which_they_waited() {
+fn stores_continue_after_the_awaited_section_ends() {
     let store = store_of(16);
     let me = store.join().unwrap();
     assert_eq!(store_many(&me, 0..300_000), 300_000);
@@ -146,7 +146,7 @@ fn stores_go_on_when_the_section_has_ended_for_which_they_waited() {
 }
 
 #[test]
-fn stores_find_chunks_that_the_cleaner_has_freed_for_them() {
+fn stores_use_chunks_freed_by_the_cleaner() {
     let store = store_of(16);
     let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
     let mut next = 0;
@@ -196,7 +196,7 @@ fn stopped_with_kept_chunks(
 }
 
 #[test]
-fn what_a_stopped_thread_keeps_serves_others() {
+fn chunks_kept_by_a_stopped_thread_serve_others() {
     let evict = false;
     let store = Store::new(Config { memory_bytes: 16 << 20, evict, seed: 1, ..Config::default() });
     let store = store.unwrap();
@@ -210,7 +210,7 @@ fn what_a_stopped_thread_keeps_serves_others() {
 }
 
 #[test]
-fn pages_leave_of_which_a_stopped_thread_keeps_chunks() {
+fn pages_with_chunks_kept_by_a_stopped_thread_are_released() {
     let store = store_of(16);
     let (thread, end) = stopped_with_kept_chunks(&store, 0);
     let mut cleaner = Cleaner::new(&store).unwrap();

@@ -33,7 +33,7 @@ fn set_until(me: &Handle, key: &[u8], value: &[u8], deadline: u32) -> Result<u64
 }
 
 #[test]
-fn what_is_stored_is_found_until_it_is_deleted() {
+fn a_stored_item_is_found_until_it_is_deleted() {
     let store = store_of(64);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -50,7 +50,7 @@ fn what_is_stored_is_found_until_it_is_deleted() {
 }
 
 #[test]
-fn values_of_every_size_come_back_whole() {
+fn values_of_every_size_are_returned_whole() {
     let store = store_of(64);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -62,7 +62,7 @@ fn values_of_every_size_come_back_whole() {
 }
 
 #[test]
-fn a_plain_fill_refuses_nothing_and_stays_within_the_limit() {
+fn a_fill_stays_within_the_limit_without_refusals() {
     let store = store_of(64);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
@@ -85,7 +85,7 @@ fn a_plain_fill_refuses_nothing_and_stays_within_the_limit() {
 }
 
 #[test]
-fn a_large_value_finds_room_in_a_store_full_of_small_ones() {
+fn small_items_are_evicted_for_a_large_value() {
     let store = store_of(64);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -156,7 +156,7 @@ fn the_cleaner_frees_expired_items_and_merges_their_bags() {
 }
 
 #[test]
-fn a_flush_kills_what_was_there_and_nothing_that_comes_after() {
+fn a_flush_kills_only_earlier_items() {
     let store = store_of(64);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
@@ -193,7 +193,7 @@ fn a_walk_visits_each_item_once() {
 }
 
 #[test]
-fn a_pinned_value_stays_whole_while_the_store_turns_over() {
+fn a_pinned_value_stays_whole_under_full_turnover() {
     let store = store_of(64);
     let me = store.join().unwrap();
     me.begin_turn(1);
@@ -217,7 +217,7 @@ fn a_pinned_value_stays_whole_while_the_store_turns_over() {
 }
 
 #[test]
-fn a_store_without_eviction_refuses_when_full_and_reclaims_the_dead() {
+fn a_full_store_without_eviction_reclaims_only_expired_items() {
     let config = Config { memory_bytes: 8 << 20, evict: false, ..Config::default() };
     let config = Config { item_bytes_max: 1 << 20, ..config };
     let store = Store::new(config).unwrap();
@@ -247,7 +247,7 @@ fn a_key_of_251_bytes_is_refused() {
 
 /// Both kinds of item: one chunk, and a chain.
 #[test]
-fn a_draft_gives_its_item_marks_deadline_and_class() {
+fn a_draft_sets_the_marks_deadline_and_class_of_its_item() {
     let store = store_of(64);
     let me = store.join().unwrap();
     me.begin_turn(1);

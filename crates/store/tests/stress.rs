@@ -241,13 +241,13 @@ fn no_value_is_torn_while_everything_is_evicted() {
 }
 
 #[test]
-fn no_value_is_torn_while_orders_of_eviction_change() {
+fn no_value_is_torn_while_the_eviction_order_changes() {
     torture(Policy::Auto, 16, 50_000, 6, false);
 }
 
 /// References as in a store of more than 16 GB.
 #[test]
-fn no_value_is_torn_where_references_name_places() {
+fn no_value_is_torn_with_references_by_place() {
     let config = Config { memory_bytes: 16 << 20, by_place: true, ..Config::default() };
     torture_with(config, 50_000, 4, false);
 }

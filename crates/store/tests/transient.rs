@@ -46,7 +46,7 @@ fn used_chunks(store: &Store) -> u64 {
 }
 
 #[test]
-fn items_are_gone_with_their_memory_in_the_second_in_which_they_expire() {
+fn items_are_freed_in_the_second_they_expire() {
     let store = store_of(64, THRESHOLD);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
@@ -69,7 +69,7 @@ fn items_are_gone_with_their_memory_in_the_second_in_which_they_expire() {
 }
 
 #[test]
-fn a_touch_moves_the_second_of_death() {
+fn a_touch_changes_the_expiry_second() {
     let store = store_of(64, THRESHOLD);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
@@ -99,7 +99,7 @@ fn a_touch_moves_the_second_of_death() {
 }
 
 #[test]
-fn the_threshold_decides_and_zero_is_off() {
+fn the_threshold_selects_transient_items_and_zero_none() {
     let store = store_of(64, THRESHOLD);
     let me = store.join().unwrap();
     let listed = |deadline| {
@@ -121,7 +121,7 @@ fn the_threshold_decides_and_zero_is_off() {
 
 /// A store's first second may be any, and a clock may jump over many.
 #[test]
-fn a_leap_of_the_clock_loses_no_note() {
+fn a_clock_jump_loses_no_note() {
     let store = store_of(64, THRESHOLD);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
@@ -140,7 +140,7 @@ fn a_leap_of_the_clock_loses_no_note() {
 
 /// Overwriting leaves outdated notes behind; they must not outgrow the store.
 #[test]
-fn overwriting_does_not_pile_up_notes() {
+fn overwriting_does_not_accumulate_notes() {
     let store = store_of(64, 3600);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();
@@ -180,7 +180,7 @@ fn transient_items_are_evicted_like_others() {
 /// Notes outlive the items that they name, and the pages; other contents there must not be taken
 /// for dead.
 #[test]
-fn pages_that_changed_their_class_are_not_misread() {
+fn notes_to_pages_of_another_class_are_ignored() {
     let store = store_of(4, THRESHOLD);
     let me = store.join().unwrap();
     let mut cleaner = Cleaner::new(&store).unwrap();

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use store::{Cleaner, Config, FileError, Found, MemoryFile, Opened, Store, StoreError, TimeNote};
 
 #[test]
-fn everything_is_there_after_a_clean_end() {
+fn every_item_survives_a_clean_end() {
     let path = TempFile::new();
     let mut model = Model::default();
     let (store, opened) = open(&path, 2);
@@ -42,7 +42,7 @@ fn everything_is_there_after_a_clean_end() {
 }
 
 #[test]
-fn flushes_and_deadlines_outlive_the_process() {
+fn flushes_and_deadlines_survive_a_restart() {
     let path = TempFile::new();
     let (store, _) = open(&path, 2);
     let mut model = Model::default();
@@ -76,7 +76,7 @@ fn flushes_and_deadlines_outlive_the_process() {
 }
 
 #[test]
-fn another_setting_or_a_cut_is_a_cold_start_with_a_reason() {
+fn changed_settings_and_truncation_report_a_cold_start() {
     let path = TempFile::new();
     let reason = |change: &dyn Fn(&std::fs::File, &mut Config)| {
         let (store, _) = open(&path, 2);
@@ -110,7 +110,7 @@ fn another_setting_or_a_cut_is_a_cold_start_with_a_reason() {
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_left_alone() {
+fn a_foreign_file_is_left_unchanged() {
     let path = TempFile::new();
     std::fs::write(path.path(), "root:x:0:0:root").unwrap();
     let refused = MemoryFile::open(path.path(), &config()).unwrap_err();
@@ -137,7 +137,7 @@ fn a_file_that_is_not_ours_is_left_alone() {
 
 /// A storing thread keeps some free chunks for itself. They are free for all at the next start.
 #[test]
-fn chunks_that_a_thread_keeps_are_free_after_an_end_and_a_crash() {
+fn chunks_kept_by_a_thread_are_free_after_a_restart() {
     for crashes in [false, true] {
         let path = TempFile::new();
         let (store, _) = open(&path, 2);
@@ -180,7 +180,7 @@ fn chunks_that_a_thread_keeps_are_free_after_an_end_and_a_crash() {
 
 /// Damage anywhere in a cleanly closed file costs the cache, and never gives wrong bytes.
 #[test]
-fn no_damage_to_a_clean_file_is_believed() {
+fn damage_to_a_clean_file_never_yields_wrong_values() {
     let path = TempFile::new();
     let (store, _) = open(&path, 2);
     let mut model = Model::default();
@@ -207,7 +207,7 @@ fn no_damage_to_a_clean_file_is_believed() {
 
 /// A store in use cannot be left in good order.
 #[test]
-fn a_store_in_use_is_not_closed() {
+fn a_store_in_use_cannot_be_closed() {
     let path = TempFile::new();
     let (store, _) = open(&path, 2);
     let me = store.join().unwrap();
@@ -218,7 +218,7 @@ fn a_store_in_use_is_not_closed() {
 
 /// A successor trusts pages without digests if it has the ticket; any other process recovers them.
 #[test]
-fn a_ticket_stands_for_digests() {
+fn a_ticket_replaces_digests() {
     let path = TempFile::new();
     let (store, _) = open(&path, 2);
     let mut model = Model::default();
@@ -239,7 +239,7 @@ fn a_ticket_stands_for_digests() {
 
 /// Without a clean end, every linked item is found again, and memory continues to be reused.
 #[test]
-fn everything_is_there_after_a_crash() {
+fn every_item_survives_a_crash() {
     let path = TempFile::new();
     let mut model = Model::default();
     for round in 0..4 {
@@ -275,7 +275,7 @@ fn everything_is_there_after_a_crash() {
 /// An index that shrinks because items have grown: at every stage a crash or a clean end keeps all
 /// items, and the memory in use stays equal to the counted memory.
 #[test]
-fn an_index_that_shrinks_outlives_an_end_and_a_crash() {
+fn a_shrinking_index_survives_clean_ends_and_crashes() {
     let path = TempFile::new();
     let key = |number: u32| format!("key-{number:06}").into_bytes();
     // Without marking it as used.
@@ -332,7 +332,7 @@ fn an_index_that_shrinks_outlives_an_end_and_a_crash() {
 
 /// References as in a store of more than 16 GB.
 #[test]
-fn everything_is_there_where_references_name_places() {
+fn every_item_survives_with_references_by_place() {
     let config = Config { by_place: true, ..config() };
     let path = TempFile::new();
     let mut model = Model::default();
@@ -358,7 +358,7 @@ fn everything_is_there_where_references_name_places() {
 /// Many more invalidations than there are codes for births, and a prefix alternately stored under
 /// and invalidated; then a clean end, or a crash.
 #[test]
-fn invalidations_that_are_not_purged_hold_over_an_end_and_a_crash() {
+fn unpurged_invalidations_survive_clean_ends_and_crashes() {
     for crashes in [false, true] {
         let path = TempFile::new();
         let (store, _) = open(&path, 2);
@@ -396,7 +396,7 @@ fn joined(store: &std::sync::Arc<Store>) -> store::Handle {
 }
 
 #[test]
-fn what_was_deleted_flushed_or_expired_does_not_come_back_after_a_crash() {
+fn deleted_flushed_and_expired_items_stay_gone_after_a_crash() {
     let path = TempFile::new();
     let (store, _) = open(&path, 2);
     let me = joined(&store);
@@ -442,7 +442,7 @@ fn what_was_deleted_flushed_or_expired_does_not_come_back_after_a_crash() {
 /// Eviction continues with the items used least recently before the crash, whether or not the
 /// cleaner has examined the items since.
 #[test]
-fn the_order_of_use_outlives_a_crash_by_bags() {
+fn the_order_of_use_survives_a_crash() {
     check_order_after_crash(0);
     check_order_after_crash(200);
 }
@@ -489,7 +489,7 @@ fn check_order_after_crash(cleaner_steps: usize) {
 /// A store in use has no digests. Checks of everything that the process relies on handle damage:
 /// values may be wrong then, but the store continues to work.
 #[test]
-fn no_damage_to_a_crashed_file_breaks_the_store() {
+fn damage_to_a_crashed_file_does_not_break_the_store() {
     let path = TempFile::new();
     let (store, _) = open(&path, 2);
     let mut model = Model::default();
@@ -525,7 +525,7 @@ const DIRECTORY: u64 = 3 << 16;
 
 /// No index has these numbers of buckets, whatever the number of stripes.
 #[test]
-fn a_directory_of_no_table_is_damage_after_a_crash() {
+fn an_impossible_directory_is_damage_after_a_crash() {
     let path = TempFile::new();
     for (stripes, level) in [(32, 1_u64), (32, 9), (256, 9), (1 << 14, 9), (32, 31), (32, 40)] {
         let config = Config { memory_bytes: 8 << 20, stripes, ..config() };

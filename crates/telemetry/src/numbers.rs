@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_its_form() {
+    fn each_metric_kind_is_converted() {
         let metrics = Numbers::new(100).convert(page(9), 200);
         let names: Vec<(&str, &str)> =
             metrics.iter().map(|metric| (&*metric.name, &*metric.unit)).collect();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_has_fallen_counts_anew() {
+    fn a_decreased_sum_gets_a_new_start_time() {
         let mut numbers = Numbers::new(100);
         let mut since = |hits, now_ns| {
             let metrics = numbers.convert(page(hits), now_ns);

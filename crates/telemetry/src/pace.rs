@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_a_bound_and_end_with_a_success() {
+    fn waits_double_up_to_a_bound_until_a_success() {
         let now = Instant::now();
         let mut pace = Pace::new(Duration::from_secs(60), now);
         assert!(!pace.waits(now));

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_is_a_uuid_of_version_four() {
+    fn instance_ids_are_version_4_uuids() {
         let id = instance();
         let letters: Vec<char> = id.chars().collect();
         assert_eq!((id.len(), letters[14]), (36, '4'), "{id}");
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_gives_wins() {
+    fn attributes_of_the_environment_take_precedence() {
         let given = [("host.name", "h"), ("service.name", "a"), ("team", "t")];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let attributes = attributes("serve", Some("b".to_owned()), given);

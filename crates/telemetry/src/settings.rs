@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_endpoint_nothing_is_exported() {
+    fn nothing_is_exported_without_an_endpoint() {
         assert!(read(None, &[]).unwrap().is_none());
         assert!(read(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]).unwrap().is_none());
         let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_counts_before_the_variables_and_names_the_base() {
+    fn the_flag_overrides_the_variables_and_is_the_base_url() {
         let both = read(Some("http://a:1/x/"), &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://b:2")]);
         let both = both.unwrap().unwrap();
         assert_eq!(both.metrics.unwrap().url, "http://a:1/x/v1/metrics");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_of_a_signal_is_its_whole_address() {
+    fn a_signal_specific_variable_is_the_full_url() {
         let settings = read(
             None,
             &[
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
+    fn invalid_settings_are_refused_by_name() {
         for (flag, variables, expected) in [
             (Some("collector:4318"), &[][..], "--otlp: 'collector:4318' is no address that"),
             (Some("http://"), &[][..], "--otlp: 'http://' is no address that"),

@@ -1,9 +1,9 @@
 //! For tests only: real servers and databases as child processes, raw connections, process
 //! readings, a seeded generator of random numbers, and a checker of concurrent histories.
 //!
-//! Nothing here but [`FakeElastiCache`] is a stand-in: a [`Server`] is the real program on a loopback port, a [`Wire`] is a
-//! TCP connection that sends exactly the given bytes. A helper that meets an unexpected result
-//! panics with it, because its caller is a test.
+//! Only [`FakeElastiCache`] is a stand-in: a [`Server`] is the real program on a loopback port, a
+//! [`Wire`] is a TCP connection that sends exactly the given bytes. A helper that meets an
+//! unexpected result panics with it, because its caller is a test.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,

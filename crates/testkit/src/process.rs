@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_readings_are_plausible() {
+    fn readings_of_this_process_are_plausible() {
         let pid = std::process::id();
         assert!(rss_bytes(pid) > 100_000);
         assert!(peak_rss_bytes(pid) >= rss_bytes(pid) / 2);

@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn below_stays_below() {
+    fn below_is_less_than_its_bound() {
         let mut rng = Rng::new(1);
         assert!((0..1000).all(|_| rng.below(3) < 3));
         assert_eq!(rng.below(0), 0);
     }
 
     #[test]
-    fn known_seeds_are_those_of_the_test() {
+    fn known_seeds_are_selected_by_test_name() {
         let list = "# why\na 7\nb 8\na 9\n";
         if std::env::var_os("SEED").is_none() {
             assert_eq!(known_seeds(list, "a"), [7, 9]);

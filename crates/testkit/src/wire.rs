@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_stop_where_they_were_asked_to() {
+    fn reads_stop_at_the_requested_place() {
         let (mut wire, mut peer) = pair();
         peer.write_all(b"ab\r\ncdEND\r\nrest").unwrap();
         assert_eq!(wire.line(), "ab");
@@ -322,14 +322,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "more than was asked for")]
-    fn an_unasked_byte_is_noticed() {
+    fn an_unexpected_byte_is_detected() {
         let (mut wire, mut peer) = pair();
         peer.write_all(b"x").unwrap();
         wire.assert_quiet(Duration::from_millis(200));
     }
 
     #[test]
-    fn a_mark_that_arrives_in_two_pieces_is_found() {
+    fn a_split_mark_is_found() {
         let (mut wire, mut peer) = pair();
         let writer = thread::spawn(move || {
             peer.write_all(b"xxEN").unwrap();

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_come_first_and_prefixes_add_up() {
+    fn the_largest_keys_come_first_and_prefixes_are_summed() {
         let entries = (1..=100_u64).map(|size| {
             let kind = if size % 2 == 0 { "even" } else { "odd" };
             Ok(Entry { key: format!("{kind}:{size}").into_bytes(), expires: None, size })
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_without_end_take_no_memory_without_end() {
+    fn unlimited_prefixes_use_bounded_memory() {
         let entries = (0..30_000_u64).map(|number| {
             Ok(Entry { key: format!("{number}:x").into_bytes(), expires: None, size: 1 })
         });

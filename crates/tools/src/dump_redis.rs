@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_changes_meanwhile_does_not_outlive_its_time() {
+    fn a_value_changed_during_the_dump_gets_the_shorter_ttl() {
         // A session without expiry is replaced by one of 20 seconds, and the other way round.
         assert_eq!(shorter(None, Some(20_000)), Some(20_000));
         assert_eq!(shorter(Some(20_000), None), Some(20_000));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_does_not_end_is_an_error() {
+    fn an_endless_scan_is_an_error() {
         let refused = |dbsize, next| dump(dbsize, next).unwrap_err().to_string();
         let same = refused(":2\r\n", |_| 7);
         assert!(
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_turns_as_a_database_needs_are_none_too_many() {
+    fn a_scan_may_take_as_many_turns_as_the_database_needs() {
         for dbsize in [":400\r\n", "-NOPERM no permission for dbsize\r\n"] {
             let dumped = dump(dbsize, |scans| if scans < 450 { scans } else { 0 }).unwrap();
             assert_eq!(dumped.items, 0);

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_both_servers_are_read() {
+    fn dump_lines_of_both_servers_are_parsed() {
         let ours = "key=a%3Ab exp=1700000000 la=1 cas=2 fetch=no cls=1 size=63 flags=0 ";
         let entry = Entry { key: b"a:b".to_vec(), expires: Some(1_700_000_000), size: 63 };
         assert_eq!(parsed(ours), Some(entry));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_a_key_comes_back() {
+    fn every_key_byte_round_trips() {
         let key: Vec<u8> = (1..=250).collect();
         assert_eq!(decoded(&encoded(&key)), Some(key.clone()));
         assert!(shown(&key).bytes().all(|byte| byte.is_ascii_graphic()));

@@ -198,7 +198,7 @@ mod tests {
     use crate::connection::Options;
 
     #[test]
-    fn members_are_told_apart_by_what_they_count() {
+    fn roles_are_recognized_by_their_statistics() {
         let of = |name: &str| role_of(&BTreeMap::from([(name.to_owned(), "1".to_owned())]));
         assert_eq!(of("cmd_get"), Role::Server);
         assert_eq!(of("num_servers"), Role::Proxy);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_an_end_is_given_up() {
+    fn an_endless_reply_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = thread::spawn(move || {
@@ -250,7 +250,7 @@ mod tests {
 
     /// A short line takes many times its bytes in memory.
     #[test]
-    fn an_answer_of_many_short_lines_is_given_up() {
+    fn a_reply_with_too_many_lines_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let server = thread::spawn(move || {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_moves_a_cursor_is_shown() {
+    fn control_characters_are_escaped() {
         assert_eq!(shown("a\x1b[2Jb"), "a\\u{1b}[2Jb");
         assert_eq!(shown("plain é"), "plain é");
     }

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_has_the_life_and_the_marks_of_its_value() {
+    fn a_head_is_parsed_with_its_ttl_and_marks() {
         let head = Head { bytes: 3, flags: 7, ..Head::default() };
         assert_eq!(Head::parse("VA 3 f7 t-1"), Some(head));
         let stale = Head::parse("VA 0 f0 t299 W X").unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_item_is_not_marked() {
+    fn cas_of_stale_ignores_fresh_items() {
         assert_eq!(cas_of_stale("HD c17 X Z"), Some(17));
         for other in ["EN", "HD", "HD c17", "HD X Z", "HD c17 Z", "VA 1 c17 X"] {
             assert_eq!(cas_of_stale(other), None, "{other}");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_a_word_of_250_bytes_or_none() {
+    fn only_keys_that_fit_in_250_bytes_have_a_word() {
         assert_eq!(key_word(&[b'k'; 250]), Some(([b'k'; 250][..].into(), "")));
         assert_eq!(key_word(&[b'k'; 251]), None);
         assert_eq!(key_word(b""), None);

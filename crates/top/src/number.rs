@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_six_characters_at_most() {
+    fn numbers_have_at_most_six_characters() {
         let cases = [
             (Unit::Count, 0.0, "0"),
             (Unit::Count, 0.25, "0.2"),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_the_order_that_was_chosen() {
+    fn rows_follow_the_selected_order() {
         let mut choice = Shown::default();
         assert_eq!(shown(&choice), "bac", "trouble first");
         choice.order = Order::Column("gets_per_second");
@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_looks_at_addresses_and_reasons() {
+    fn a_filter_matches_addresses_and_reasons() {
         let of = |filter: &str| shown(&Shown { filter: filter.to_owned(), ..Shown::default() });
         assert_eq!((of("C"), of("REFUSED"), of("nobody")), ("c".into(), "b".into(), String::new()));
     }
 
     #[test]
-    fn every_column_is_an_order_and_the_last_leads_to_the_first() {
+    fn orders_cycle_through_every_column() {
         let roles = [Role::Server];
         let mut order = Order::TroubleFirst;
         for _ in 0..=columns(Role::Server).len() {

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn details_are_asked_for_once_in_their_time() {
+    fn details_are_requested_at_their_own_interval() {
         let (address, asked) = server();
         let target = Target { address, group: String::new() };
         let options = Options { timeout: Duration::from_secs(20), ..Options::default() };

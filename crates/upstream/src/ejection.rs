@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_in_a_row_eject_for_a_time() {
+    fn consecutive_failures_eject_for_a_time() {
         let pool = Ejection::new(3, 2, 1000);
         pool.failed(1, 10);
         pool.answered(1);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_be_left() {
+    fn all_servers_can_be_ejected() {
         let pool = Ejection::new(2, 1, 1000);
         pool.failed(0, 0);
         pool.failed(1, 500);

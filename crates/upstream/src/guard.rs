@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_is_the_first_that_is_said() {
+    fn the_login_is_sent_first() {
         assert!(Guard::new(None, None).unwrap().is_none());
         let mut guard = asking();
         assert_eq!(guard.outgoing(), b"set login 0 0 7\r\napp a b\r\n");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_login_is_an_error_that_has_the_servers_words() {
+    fn a_refused_login_reports_the_servers_message() {
         let (mut plain, mut guard) = (Vec::new(), asking());
         let why = guard.receive(b"CLIENT_ERROR no\r\n", &mut plain).unwrap_err();
         assert_eq!(why.to_string(), "the login is refused: CLIENT_ERROR no");

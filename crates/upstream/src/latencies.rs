@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_has_one_number_and_no_histogram_before_its_first_answer() {
+    fn a_pool_has_no_histogram_before_its_first_reply() {
         let (mut latencies, mut sums) = (Latencies::default(), BTreeMap::new());
         let address = Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
         assert_eq!((latencies.pool("A"), latencies.pool("B"), latencies.pool("A")), (0, 1, 0));

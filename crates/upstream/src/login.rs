@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_users_file_has_the_login_in_its_first_line() {
+    fn the_login_is_in_the_first_line_of_a_users_file() {
         assert_eq!(Login::parse("# x\n\napp:a:b\nother:c\n"), Some(Login::new("app", "a:b")));
         assert_eq!(Login::parse("app\n"), None);
         assert_eq!(Login::parse("\n"), None);

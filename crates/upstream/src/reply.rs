@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_reads_its_own_key_in_the_form_that_it_asked_in() {
+    fn replies_contain_the_key_in_the_requested_form() {
         let told = |told, is_base64| words(MetaCode::Va, told, "/k\n", is_base64);
         assert_eq!(told(" f1 kinner O5 t-1", false), " f1 k/k\n O5 t-1");
         assert_eq!(told(" f1 kaw== b O5", true), " f1 kL2sK b O5");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_reads_its_own_key_in_the_facts_of_an_item() {
+    fn debug_replies_contain_the_requested_key() {
         let told = "key exp=-1 la=2 cas=3";
         assert_eq!(words(MetaCode::Me, told, "k", false), " k exp=-1 la=2 cas=3");
         assert_eq!(words(MetaCode::Me, told, "k\n", true), " awo= exp=-1 la=2 cas=3");

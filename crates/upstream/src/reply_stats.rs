@@ -172,7 +172,7 @@ mod tests {
 
     /// A latency objective is watched with the histograms, so they must contain timeouts.
     #[test]
-    fn a_request_that_waited_in_vain_is_timed_and_one_that_failed_at_once_is_not() {
+    fn timeouts_are_timed_and_immediate_failures_are_not() {
         let address = Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
         let (health, counters) = (Health::default(), Counters::default());
         let pool = counters.latencies().pool("A");

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stands_before_the_hash_stop_is_hashed() {
+    fn only_the_part_before_the_hash_stop_is_hashed() {
         let routed = |key| Request::new(Command::Get, key).routed_key();
         assert_eq!(routed(b"a:b"), b"a:b");
         assert_eq!(routed(b"a|#|b"), b"a");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_beside_another_takes_its_ways() {
+    fn a_derived_request_is_routed_like_its_original() {
         let request = Request {
             client: 9,
             listener: 1,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owned_request_is_the_same() {
+    fn an_owned_request_equals_its_original() {
         let context = Context::begin();
         let request = Request {
             trace: Some(&context),

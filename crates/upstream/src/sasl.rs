@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_is_name_and_password() {
+    fn plain_sends_name_and_password() {
         let (mut sasl, first) = Sasl::new(Login::new("app", "a b"));
         assert_eq!(first.get(..2), Some(&[0x80, SASL_LIST][..]));
         let step = sasl.take(&response(SASL_LIST, Status::Ok, b"PLAIN LOGIN")).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_so() {
+    fn a_refused_login_is_reported() {
         for status in [Status::AuthFailure, Status::UnknownCommand, Status::AuthContinue] {
             let (mut sasl, _) = Sasl::new(Login::new("app", "secret"));
             drop(sasl.take(&response(SASL_LIST, Status::UnknownCommand, b"no")).unwrap());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn scram_proves_and_wants_proof() {
+    fn scram_authenticates_both_sides() {
         let salt = b"salt of 16 bytes";
         let verifier = Verifier::derive(Hash::Sha256, ITERATIONS, salt, b"pencil");
         let look_up = |name: &[u8], _: Hash| (verifier.clone(), Some(name.to_vec()));

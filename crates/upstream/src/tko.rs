@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_in_a_row_knock_out_and_an_answer_forgives() {
+    fn consecutive_timeouts_knock_out_until_a_reply() {
         let health = Health::default();
         health.timed_out(2, 3);
         health.answered();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_probes() {
+    fn only_one_worker_probes() {
         let health = Health::default();
         assert!(health.take_probing(1) && !health.take_probing(0) && health.take_probing(1));
         health.leave_probing(0);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_timeouts_never_knock_out() {
+    fn timeouts_without_a_limit_never_knock_out() {
         let health = Health::default();
         health.timed_out(1000, 0);
         assert!(!health.is_tko());

@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_has_a_place_of_its_own() {
+    fn every_count_has_its_own_place() {
         let ops = Command::ALL.iter().flat_map(|op| {
             [
                 Count::Asked(*op),

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_slowly_and_shrinks_once_a_window() {
+    fn the_window_grows_slowly_and_shrinks_once_per_window() {
         let mut window = busy(Window::Adaptive);
         for _ in 0..84 {
             window.asked();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_full_does_not_grow() {
+    fn a_window_that_is_not_full_does_not_grow() {
         let mut window = Sliding::new(Window::Adaptive, Waiting::default());
         for _ in 0..100 {
             window.asked();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_wait_than_may_and_no_longer() {
+    fn waiting_requests_are_bounded_in_number_and_time() {
         let limits = Waiting { max: 2, timeout: Some(Duration::from_micros(100)) };
         let mut window = Sliding::new(Window::Fixed(1), limits);
         let get = Request::new(Command::Get, b"k");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_one_stays() {
+    fn a_fixed_window_keeps_its_width() {
         let mut window = Sliding::new(Window::Fixed(2), Waiting::default());
         window.asked();
         assert!(window.is_open());

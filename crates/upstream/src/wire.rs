@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_is_written_as_the_protocol_has_it() {
+    fn every_command_is_written_in_protocol_syntax() {
         let base = Request {
             flags: 5,
             exptime: -1,

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_end_with_0_and_wrong_words_with_64() {
+    fn help_exits_with_0_and_usage_errors_with_64() {
         let parsed = |words: &[&str]| parse::<Words>("holdall x", words.iter().map(OsString::from));
         assert!(parsed(&["--json"]).unwrap().json);
         assert_eq!(parsed(&["--help"]).unwrap_err(), ExitCode::SUCCESS);

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_no_color_counts_as_none() {
+    fn an_empty_no_color_counts_as_unset() {
         for (value, is_refusing) in [(None, false), (Some(""), false), (Some("0"), true)] {
             assert_eq!(is_refused(value.map(OsStr::new)), is_refusing, "{value:?}");
         }

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_are_found_and_far_ones_are_not() {
+    fn only_similar_names_are_suggested() {
         let known = ["PoolRoute", "HashRoute", "AllSyncRoute", "serve", "server", "cp"];
         for (name, found) in [
             ("PolRoute", Some("PoolRoute")),
@@ -57,13 +57,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_end_is_compared_as_far_as_it_matters() {
+    fn overlong_names_are_compared_in_bounded_time() {
         let long = "x".repeat(1 << 20);
         assert_eq!(nearest(&long, ["serve"]), None);
     }
 
     #[test]
-    fn the_hint_asks() {
+    fn the_hint_suggests_the_nearest_name() {
         assert_eq!(hint("--jsn", ["--json"]).as_deref(), Some("did you mean --json?"));
         assert_eq!(hint("--colour", ["--json"]), None);
     }

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_buffer_skips_lines_and_says_so() {
+    fn a_full_buffer_skips_lines_and_reports_their_number() {
         let watchers = Watchers::new(150);
         let watching = watchers.add(Events::MUTATIONS, None).unwrap();
         for _ in 0..5 {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_that_ends_leaves_nothing_watched() {
+    fn a_dropped_watcher_leaves_nothing_watched() {
         let watchers = Watchers::new(1000);
         let watching = watchers.add(Events::EVICTIONS, None);
         assert_eq!(watchers.watched(), Events::EVICTIONS);

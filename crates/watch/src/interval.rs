@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_count_as_often_as_they_stand_for() {
+    fn sampled_requests_count_by_their_weight() {
         let mut interval = Interval::default();
         let get = |key: &str, hit, weight| Seen {
             operation: "get".into(),

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_of_servers_and_proxies_are_read() {
+    fn server_and_proxy_lines_are_parsed() {
         let Line::Request(seen) =
             read("ts=1.5 gid=3 type=item_get key=a%3Ab status=found clsid=2 cfd=9 size=5")
         else {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_the_servers_encoding_drives_no_terminal() {
+    fn control_characters_in_unencoded_lines_are_escaped() {
         let line = "type=proxy_req key=\x1b]0;x\x07\x1b[2J\u{9b}31m pool=\x1b[A cmd=ge\x1bt \
             be=\x7f1:2 status=found";
         let Line::Request(seen) = read(line) else { panic!("no request") };
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_stays_encoded() {
+    fn control_characters_stay_encoded() {
         assert_eq!(decoded("a%1B%5Bb%20%FFc%"), "a%1B[b%20%FFc%");
         assert_eq!(decoded("%zz%"), "%zz%");
     }

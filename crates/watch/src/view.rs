@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_part_for_each_kind_that_was_seen() {
+    fn a_table_has_a_section_for_each_kind_seen() {
         let text = table(&interval(), 2.0, 1);
         assert!(text.starts_with("20 requests/s   hits 75.0 %   4 seen, 0 lost\n"), "{text}");
         assert!(text.contains("\noperation ") && text.contains("\nserver "), "{text}");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_holds_the_same() {
+    fn json_output_contains_the_same_figures() {
         let json: serde_json::Value = serde_json::from_str(&json(&interval(), 7, 2.0, 5)).unwrap();
         assert_eq!(json["total"]["per_second"], 20.0);
         assert_eq!(json["operations"][0]["name"], "get");

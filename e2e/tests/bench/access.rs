@@ -26,7 +26,7 @@ impl Drop for Redis {
 }
 
 #[test]
-fn servers_that_want_a_login_are_measured() {
+fn the_bench_logs_in_to_servers() {
     let folder = folder("login");
     let file = |name: &str, text: &str| {
         fs::write(folder.join(name), text).unwrap();
@@ -93,7 +93,7 @@ fn by_memtiers_command_line(protocol: &str, address: &str, login: &str, json: &P
 }
 
 #[test]
-fn a_run_has_as_many_requests_as_it_is_told() {
+fn a_run_sends_the_requested_number_of_requests() {
     let server = Launch::new(Kind::Holdall).start();
     let words = format!("run -s {} -c 3 -t 2 -n 70 --pipeline 8 --pin 0 --keys 10", server.addr());
     assert_eq!(measured(&words).total.requests, 3 * 2 * 70);
@@ -103,7 +103,7 @@ fn a_run_has_as_many_requests_as_it_is_told() {
 }
 
 #[test]
-fn a_sweep_over_processes_starts_as_many_servers() {
+fn a_sweep_over_processes_starts_that_number_of_servers() {
     let file = folder("processes").join("s.json");
     let start = format!("{} serve -l 127.0.0.1 -p {{port}} -U 0 -u root", holdall_path().display());
     let output = command("sweep processes 1,2 -c 4 --keys 100 --preload --time 0.3 --start")

@@ -24,7 +24,7 @@ fn identity(certificates: &Certificates, cert: &str, key: &str) -> String {
 }
 
 #[test]
-fn a_certificate_is_shown_to_servers_that_require_one() {
+fn the_bench_presents_its_client_certificate() {
     let certificates = Certificates::new();
     let ca = certificates.path("ca.crt");
     let requires = format!("ssl_ca_cert={ca},ssl_verify_mode=2");
@@ -56,7 +56,7 @@ fn a_certificate_is_shown_to_servers_that_require_one() {
 }
 
 #[test]
-fn files_that_cannot_be_shown_and_servers_that_are_not_believed_are_said() {
+fn unusable_certificate_files_and_untrusted_servers_are_reported() {
     let certificates = Certificates::new();
     let (_server, address) = secured(Kind::Holdall, &certificates, "");
     let (ca, other) = (certificates.path("ca.crt"), certificates.path("other-ca.crt"));

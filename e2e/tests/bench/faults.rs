@@ -13,7 +13,7 @@ use testkit::Server;
 use super::{command, folder, said};
 
 #[test]
-fn an_absent_server_is_named() {
+fn an_absent_server_is_reported() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for words in ["run", "search --sla p99<1ms", "sweep connections 1,2", "score"] {
         let output = command(&format!("{words} -s {address} --time 1")).output().unwrap();
@@ -24,7 +24,7 @@ fn an_absent_server_is_named() {
 }
 
 #[test]
-fn what_a_dying_server_answered_is_kept_and_marked() {
+fn a_dying_servers_replies_are_kept_and_marked() {
     let mut server = Server::under_test(&[]);
     let file = folder("dying").join("r.json");
     let words = format!("run -s {} --preload --keys 100 --time 100 --warm-up 0", server.addr());
@@ -48,7 +48,7 @@ fn what_a_dying_server_answered_is_kept_and_marked() {
 }
 
 #[test]
-fn garbage_is_shown() {
+fn garbage_replies_are_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -68,7 +68,7 @@ fn garbage_is_shown() {
 }
 
 #[test]
-fn a_trace_that_was_cut_short_is_replayed_to_the_cut() {
+fn a_truncated_trace_is_replayed_up_to_its_end() {
     let folder = folder("trace");
     let trace = folder.join("t.bin");
     // oracleGeneral: second, object, bytes, next access.
@@ -89,7 +89,7 @@ fn a_trace_that_was_cut_short_is_replayed_to_the_cut() {
 }
 
 #[test]
-fn a_full_disk_loses_the_file_and_not_the_figures() {
+fn a_full_disk_loses_the_result_file_but_prints_the_figures() {
     let mut server = Server::under_test(&[]);
     let load = format!("-s {} --keys 100 --time 0.2", server.addr());
     for words in [format!("run {load}"), format!("sweep connections 1,2 {load}")] {

@@ -36,7 +36,7 @@ fn cells<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn memtiers_command_lines_print_memtiers_table() {
+fn memtier_command_lines_print_its_table() {
     let server = Launch::new(Kind::Memcached).start();
     let port = server.addr().port();
     // The study's command line, with a time limit.
@@ -92,7 +92,7 @@ fn memtiers_command_lines_print_memtiers_table() {
 }
 
 #[test]
-fn mcblasters_command_lines_print_mcblasters_figures() {
+fn mcblaster_command_lines_print_its_figures() {
     let server = Launch::new(Kind::Memcached).start();
     let port = server.addr().port();
     // The command lines of "Enhancing the Scalability of Memcached", 4.2.2, shorter.

@@ -27,7 +27,7 @@ fn guide(result: &StagesResult) -> Vec<(&str, bool)> {
 }
 
 #[test]
-fn holdall_tells_how_long_a_request_lay_there_and_what_it_took() {
+fn stages_of_holdall_include_queueing_and_service_time() {
     let server = Server::holdall(&[]);
     for (name, value_bytes) in [("stages", 100), ("stages-large", 100_000)] {
         let (result, text) = stages_of(server.addr(), name, value_bytes);
@@ -50,7 +50,7 @@ fn holdall_tells_how_long_a_request_lay_there_and_what_it_took() {
 }
 
 #[test]
-fn a_delay_on_the_way_is_the_networks() {
+fn a_network_delay_counts_as_network_time() {
     let server = Server::holdall(&[]);
     let slow = FaultProxy::before(server.addr());
     slow.set(Mode::Slow(Duration::from_millis(2)));
@@ -61,7 +61,7 @@ fn a_delay_on_the_way_is_the_networks() {
 }
 
 #[test]
-fn memcached_tells_nothing_of_its_own() {
+fn memcached_reports_no_stages() {
     let server = Server::memcached(&[]);
     let (result, text) = stages_of(server.addr(), "stages-memcached", 100);
     let expected = [("1", true), ("2", true), ("3, 7", false), ("4, 5, 6", false), ("8", true)];

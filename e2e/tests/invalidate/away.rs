@@ -25,7 +25,7 @@ fn replace(database: &Mysqld, ids: std::ops::Range<u32>) {
 }
 
 #[test]
-fn a_cluster_that_is_away_holds_up_no_other_and_gets_everything() {
+fn an_unavailable_cluster_delays_no_other_and_gets_all_deletes() {
     let database = Mysqld::mariadb(1, &[]);
     database.sql(ITEMS);
     let (near, behind) = (cache(), cache());
@@ -73,7 +73,7 @@ fn a_cluster_that_is_away_holds_up_no_other_and_gets_everything() {
 }
 
 #[test]
-fn a_purged_log_costs_what_begins_as_the_keys_do_and_no_more() {
+fn a_purged_log_flushes_only_the_prefixes_of_the_keys() {
     let database = Mysqld::mariadb(1, &[]);
     database.sql(ITEMS);
     let (first, second) = (cache(), cache());
@@ -107,7 +107,7 @@ fn a_purged_log_costs_what_begins_as_the_keys_do_and_no_more() {
 }
 
 #[test]
-fn a_change_of_the_configuration_gives_up_no_deletes_on_the_disk() {
+fn a_configuration_change_keeps_queued_deletes() {
     let database = Mysqld::mariadb(1, &[]);
     database.sql(ITEMS);
     let server = cache();
@@ -143,7 +143,7 @@ fn a_change_of_the_configuration_gives_up_no_deletes_on_the_disk() {
 
 /// If one router cannot reach the server and keeps the delete, another router executes it.
 #[test]
-fn what_one_router_keeps_for_later_another_executes() {
+fn another_router_executes_kept_deletes() {
     let database = Mysqld::mariadb(1, &[]);
     database.sql(ITEMS);
     let server = cache();

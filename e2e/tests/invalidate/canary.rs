@@ -92,12 +92,12 @@ fn configured(database: &Database, log: &FaultProxy, writes: &FaultProxy) -> [St
 }
 
 #[test]
-fn whatever_hop_is_cut_held_or_lies_the_canary_of_mariadb_is_late() {
+fn every_failed_hop_makes_the_canary_of_mariadb_late() {
     every_hop_fails(&Database::maria_db());
 }
 
 #[test]
-fn whatever_hop_is_cut_held_or_lies_the_canary_of_postgresql_is_late() {
+fn every_failed_hop_makes_the_canary_of_postgresql_late() {
     every_hop_fails(&Database::postgres());
 }
 
@@ -183,7 +183,7 @@ fn page(invalidator: &Invalidator, path: &str) -> String {
 }
 
 #[test]
-fn a_message_of_postgresql_needs_no_table_and_a_dead_router_is_left_out() {
+fn a_postgresql_canary_needs_no_table_and_skips_a_dead_router() {
     let database = Database::postgres();
     database.make("items", 1);
     let server = cache();
@@ -206,7 +206,7 @@ fn a_message_of_postgresql_needs_no_table_and_a_dead_router_is_left_out() {
 }
 
 #[test]
-fn a_canary_without_its_table_is_a_fault_of_the_check() {
+fn the_check_reports_a_missing_canary_table() {
     let database = Database::maria_db();
     database.make("items", 1);
     let server = cache();

@@ -30,7 +30,7 @@ fn deletes_arrive(database: &Database, router: SocketAddr, cache: &testkit::Serv
 }
 
 #[test]
-fn batches_go_in_blocks_to_routers_that_take_them() {
+fn batches_are_compressed_for_routers() {
     for (name, make) in Database::BOTH {
         let cache = cache();
         let router = Router::over(&[cache.addr()], "\"PoolRoute|all\"", &[]);
@@ -39,7 +39,7 @@ fn batches_go_in_blocks_to_routers_that_take_them() {
 }
 
 #[test]
-fn a_server_is_sent_batches_as_they_are() {
+fn batches_to_servers_are_not_compressed() {
     for kind in [Kind::Holdall, Kind::Memcached] {
         let cache = Launch::new(kind).start();
         assert_eq!(deletes_arrive(&Database::maria_db(), cache.addr(), &cache), 0, "{kind:?}");

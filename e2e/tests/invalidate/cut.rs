@@ -105,7 +105,7 @@ fn next_of(kind: u8, faults: &Faults) -> Option<Fault> {
 }
 
 #[test]
-fn a_log_that_is_cut_and_changed_on_its_way_is_read_again_and_nothing_is_lost() {
+fn a_damaged_log_stream_is_read_again_without_loss() {
     let database = Mysqld::mariadb(1, &[]);
     database.sql("CREATE TABLE items (id INT PRIMARY KEY)");
     let faults = Faults::default();

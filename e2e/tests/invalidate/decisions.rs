@@ -38,7 +38,7 @@ const OF_POSTGRES: [&str; 14] = [
 ];
 
 #[test]
-fn no_statement_of_postgresql_is_passed_over() {
+fn no_postgresql_statement_is_skipped() {
     let database = Postgres::start(&[]);
     let server = cache();
     for statement in OF_POSTGRES {
@@ -61,7 +61,7 @@ fn no_statement_of_postgresql_is_passed_over() {
 }
 
 #[test]
-fn changes_that_the_log_lacked_are_remembered_after_the_end() {
+fn changes_missing_from_the_log_are_remembered_across_restarts() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
     database.sql(PUBLISH);
@@ -85,7 +85,7 @@ fn changes_that_the_log_lacked_are_remembered_after_the_end() {
 }
 
 #[test]
-fn a_session_without_texts_is_a_gap_where_comments_name_keys() {
+fn a_session_without_statement_texts_is_a_gap_for_comment_keys() {
     let flags = ["--binlog-rows-query-log-events=ON"];
     let database = Mysqld::start(Brand::MySql, 1, &flags);
     database.sql("CREATE TABLE t (a VARCHAR(20))");
@@ -105,7 +105,7 @@ fn a_session_without_texts_is_a_gap_where_comments_name_keys() {
 }
 
 #[test]
-fn what_the_log_would_not_carry_is_refused() {
+fn unsupported_tables_and_log_settings_are_refused() {
     let server = cache();
     let refused =
         |brand: Brand, flags: &[&str], table: &str, keys: &str, more: &str, part: &str| {
@@ -131,7 +131,7 @@ fn what_the_log_would_not_carry_is_refused() {
 }
 
 #[test]
-fn a_replica_that_does_not_log_what_it_replicates_is_refused() {
+fn a_replica_that_does_not_log_replicated_changes_is_refused() {
     let server = cache();
     for brand in Brand::ALL {
         let primary = Mysqld::start(brand, 1, &[]);
@@ -152,7 +152,7 @@ fn a_replica_that_does_not_log_what_it_replicates_is_refused() {
 }
 
 #[test]
-fn a_log_that_one_server_purged_is_read_from_the_next() {
+fn a_log_purged_on_one_server_is_read_from_the_next() {
     let (primary, replica) = (Mysqld::mariadb(1, &[]), Mysqld::mariadb(2, &[]));
     primary.reset_log();
     replica.reset_log();
@@ -178,7 +178,7 @@ fn a_log_that_one_server_purged_is_read_from_the_next() {
 
 /// Only MySQL from 9.6 on logs the rows that a foreign key changes; `MYSQL_HOME` may be one.
 #[test]
-fn rows_that_a_foreign_key_changes_are_deleted_or_refused() {
+fn foreign_key_cascades_are_deleted_or_refused() {
     Brand::ALL.into_iter().for_each(cascades);
 }
 
@@ -222,7 +222,7 @@ fn cascades(brand: Brand) {
 }
 
 #[test]
-fn what_check_and_status_say_is_one_document_for_programs() {
+fn check_and_status_print_one_json_document() {
     let database = Mysqld::mariadb(1, &[]);
     database.sql("CREATE TABLE users (id INT PRIMARY KEY)");
     let (server, source) = (cache(), mysqld_source(&[&database], ""));

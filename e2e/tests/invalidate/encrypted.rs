@@ -36,7 +36,7 @@ fn reading(database: &Mysqld, host: &str, more: &str, cache: SocketAddr) -> Inva
 }
 
 #[test]
-fn certificates_are_verified_as_sslmode_says() {
+fn sslmode_sets_the_certificate_verification() {
     let files = Certificates::new();
     let server = cache();
     let database = started(&files);
@@ -77,7 +77,7 @@ fn certificates_are_verified_as_sslmode_says() {
 }
 
 #[test]
-fn a_server_without_tls_is_refused_unless_it_is_preferred_alone() {
+fn a_server_without_tls_is_refused_unless_tls_is_only_preferred() {
     let database = Mysqld::mariadb(1, &["--skip-ssl"]);
     database.sql("CREATE TABLE users (id INT PRIMARY KEY)");
     let server = cache();
@@ -92,7 +92,7 @@ fn a_server_without_tls_is_refused_unless_it_is_preferred_alone() {
 
 /// MySQL has a separate error code for it.
 #[test]
-fn a_mysql_that_wants_tls_is_asked_once() {
+fn mysql_requiring_tls_is_not_retried() {
     let database = Mysqld::start(Brand::MySql, 1, &[]);
     database.sql("SET GLOBAL require_secure_transport = ON");
     let server = cache();
@@ -102,7 +102,7 @@ fn a_mysql_that_wants_tls_is_asked_once() {
 
 /// Deletes, the canary and the monitor use a router that requires TLS and a login.
 #[test]
-fn routers_with_tls_and_logins_are_reached_and_verified() {
+fn routers_with_tls_and_logins_are_used_and_verified() {
     let files = Certificates::new();
     let database = Mysqld::mariadb(1, &[]);
     let canary = "CREATE TABLE canary (name VARCHAR(190) PRIMARY KEY, beat BIGINT NOT NULL)";
@@ -168,7 +168,7 @@ fn routers_with_tls_and_logins_are_reached_and_verified() {
 /// A router that requires client certificates accepts deletes from an invalidator with a valid one;
 /// without one, the invalidator reports the router as unavailable.
 #[test]
-fn a_router_that_wants_a_certificate_is_shown_ones_own() {
+fn the_invalidator_presents_its_client_certificate() {
     let files = Certificates::new();
     let database = Mysqld::mariadb(1, &[]);
     database.sql("CREATE TABLE users (id INT PRIMARY KEY)");

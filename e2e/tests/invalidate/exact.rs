@@ -141,16 +141,16 @@ fn own_writes_are_read(databases: &Databases) {
 }
 
 #[test]
-fn own_writes_are_read_behind_mariadb() {
+fn writers_read_their_own_writes_from_mariadb_replicas() {
     own_writes_are_read(&Databases::mysqld(Brand::MariaDb));
 }
 
 #[test]
-fn own_writes_are_read_behind_mysql() {
+fn writers_read_their_own_writes_from_mysql_replicas() {
     own_writes_are_read(&Databases::mysqld(Brand::MySql));
 }
 
 #[test]
-fn own_writes_are_read_behind_postgresql() {
+fn writers_read_their_own_writes_from_postgresql_replicas() {
     own_writes_are_read(&Databases::postgres());
 }

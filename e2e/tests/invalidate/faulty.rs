@@ -55,7 +55,7 @@ fn ask_for(listener: &TcpListener, file: &str) -> Vec<u8> {
 
 /// `LOCAL INFILE`: a server may ask a client for any file that the client can read.
 #[test]
-fn a_database_that_asks_for_a_file_is_sent_none() {
+fn a_database_cannot_request_local_files() {
     let folder = Folder::new();
     let secret = folder.write("secret", "what only this machine may read\n");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -110,7 +110,7 @@ fn writer(
 }
 
 #[test]
-fn figures_of_the_time_from_commit_to_delete() {
+fn commit_to_delete_latency_figures() {
     for (name, make) in Database::BOTH {
         time(name, &make());
     }
@@ -147,7 +147,7 @@ fn time(name: &str, database: &Database) {
 }
 
 #[test]
-fn figures_of_the_rate_at_which_a_log_is_read_and_delivered() {
+fn log_throughput_figures() {
     for (name, make) in Database::BOTH {
         read_and_deliver(name, &make());
     }
@@ -176,7 +176,7 @@ fn read_and_deliver(name: &str, database: &Database) {
 }
 
 #[test]
-fn figures_of_the_rate_over_a_distance() {
+fn throughput_figures_for_a_distant_router() {
     let distance = Duration::from_millis(number("DISTANCE_MS", 80).into());
     for (name, make) in Database::BOTH {
         for compression in ["none", "zstd"] {
@@ -303,7 +303,7 @@ fn change(database: &Database, changes: u32, rate: u32) {
 
 /// Streams of several databases, each with its own invalidator, into one cluster of many servers.
 #[test]
-fn figures_of_packets_with_and_without_batches() {
+fn packet_figures_with_and_without_batches() {
     for (name, make) in Database::BOTH {
         packets(name, make);
     }

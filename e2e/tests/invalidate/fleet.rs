@@ -309,16 +309,16 @@ fn campaign(brand: Option<Brand>) {
 }
 
 #[test]
-fn whatever_is_killed_beside_a_dead_server_no_other_keeps_an_old_value_of_mariadb() {
+fn kills_next_to_a_dead_server_leave_no_stale_value_of_mariadb() {
     campaign(Some(Brand::MariaDb));
 }
 
 #[test]
-fn whatever_is_killed_beside_a_dead_server_no_other_keeps_an_old_value_of_mysql() {
+fn kills_next_to_a_dead_server_leave_no_stale_value_of_mysql() {
     campaign(Some(Brand::MySql));
 }
 
 #[test]
-fn whatever_is_killed_beside_a_dead_server_no_other_keeps_an_old_value_of_postgresql() {
+fn kills_next_to_a_dead_server_leave_no_stale_value_of_postgresql() {
     campaign(None);
 }

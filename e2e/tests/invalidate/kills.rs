@@ -70,17 +70,17 @@ impl Drop for Clusters {
 }
 
 #[test]
-fn whatever_is_killed_no_cache_keeps_an_old_value_of_mariadb() {
+fn kills_leave_no_stale_value_of_mariadb() {
     println!("{}", campaign(Database::maria_db()));
 }
 
 #[test]
-fn whatever_is_killed_no_cache_keeps_an_old_value_of_mysql() {
+fn kills_leave_no_stale_value_of_mysql() {
     println!("{}", campaign(Database::mysql()));
 }
 
 #[test]
-fn whatever_is_killed_no_cache_keeps_an_old_value_of_postgres() {
+fn kills_leave_no_stale_value_of_postgresql() {
     println!("{}", campaign(Database::postgres()));
 }
 

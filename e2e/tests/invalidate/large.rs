@@ -133,29 +133,29 @@ fn waits_for_a_cluster(name: &str, database: Database) {
 }
 
 #[test]
-fn a_large_transaction_of_mariadb_survives_a_kill_half_way() {
+fn a_large_mariadb_transaction_survives_a_kill() {
     survives_a_kill("mariadb", Database::maria_db());
 }
 
 #[test]
-fn a_large_transaction_of_mysql_survives_a_kill_half_way() {
+fn a_large_mysql_transaction_survives_a_kill() {
     survives_a_kill("mysql", Database::mysql());
 }
 
 #[test]
-fn a_large_transaction_of_postgresql_survives_a_kill_half_way() {
+fn a_large_postgresql_transaction_survives_a_kill() {
     survives_a_kill("postgresql", Database::postgres());
 }
 
 #[test]
-fn a_large_transaction_waits_on_the_disk_for_a_cluster_that_is_away() {
+fn a_large_transaction_is_queued_on_disk_for_an_unavailable_cluster() {
     for (name, make) in Database::BOTH {
         waits_for_a_cluster(name, make());
     }
 }
 
 #[test]
-fn without_a_disk_a_large_transaction_is_a_gap_with_a_reason() {
+fn a_large_transaction_without_a_disk_queue_is_a_gap() {
     let database = Database::maria_db();
     let mut world = World::start(database, "spool_bytes_max = 0");
     insert(&world.database, 1000);

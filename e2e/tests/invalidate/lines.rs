@@ -55,7 +55,7 @@ fn until_answered(sender: &mut BufReader<TcpStream>, answer: &str) {
 }
 
 #[test]
-fn a_sender_that_breaks_off_resumes_and_nothing_is_lost() {
+fn a_disconnected_sender_resumes_without_loss() {
     let (address, server, mut invalidator) = listening();
     let (mut sender, resume) = connect(address);
     assert_eq!(resume, r#"{"resume":null}"#);
@@ -84,7 +84,7 @@ fn a_sender_that_breaks_off_resumes_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_a_sender_sent_is_delivered_although_it_closes_at_once() {
+fn changes_of_a_sender_that_closes_at_once_are_delivered() {
     let (address, server, invalidator) = listening();
     // The first line comes before there is a checkpoint; the last one names no position.
     for (at, line) in [
@@ -103,7 +103,7 @@ fn what_a_sender_sent_is_delivered_although_it_closes_at_once() {
 }
 
 #[test]
-fn a_line_without_a_time_is_as_old_as_its_arrival() {
+fn the_age_of_a_line_without_a_time_starts_at_its_arrival() {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let source = format!("kind = \"ndjson\"\nlisten = \"{address}\"");
     // No server listens there.
@@ -118,7 +118,7 @@ fn a_line_without_a_time_is_as_old_as_its_arrival() {
 }
 
 #[test]
-fn a_line_that_cannot_be_read_flushes_where_gaps_do() {
+fn an_unreadable_line_flushes_if_gaps_do() {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let source = format!("kind = \"debezium\"\nlisten = \"{address}\"");
     let keys = "[keys.tables]\n\"shop.users\" = \"user:{id}\"";

@@ -17,7 +17,7 @@ const USER_KEYS: &str = "[keys.tables]\n\"shop.users\" = [\"user:{id}\", \"mail:
 const KEYS: [&str; 6] = ["user:1", "user:2", "user:3", "mail:a@x", "mail:b@x", "mail:c@x"];
 
 #[test]
-fn committed_rows_delete_their_keys_and_no_others() {
+fn committed_rows_delete_only_their_keys() {
     let without_gtids = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"];
     for (brand, flags, position) in [
         (Brand::MariaDb, &[][..], ""),
@@ -83,7 +83,7 @@ const VALUES: [(&str, &[&str]); 16] = [
 ];
 
 #[test]
-fn values_of_every_type_are_in_keys_as_queries_give_them() {
+fn keys_contain_values_as_queries_return_them() {
     Brand::ALL.into_iter().for_each(types);
 }
 
@@ -110,7 +110,7 @@ fn types(brand: Brand) {
 }
 
 #[test]
-fn a_prepared_transaction_deletes_when_it_is_committed() {
+fn a_prepared_transaction_deletes_at_its_commit() {
     Brand::ALL.into_iter().for_each(prepared);
 }
 
@@ -136,7 +136,7 @@ fn prepared(brand: Brand) {
 }
 
 #[test]
-fn an_outbox_and_comments_name_keys() {
+fn outbox_rows_and_comments_delete_keys() {
     Brand::ALL.into_iter().for_each(outbox_and_comments);
 }
 
@@ -172,7 +172,7 @@ fn outbox_and_comments(brand: Brand) {
 
 /// Keys are bytes to a cache, and so are the keys of a session with another character set.
 #[test]
-fn keys_in_comments_have_the_bytes_of_their_session() {
+fn keys_in_comments_use_the_sessions_character_set() {
     let with_text = ["--binlog-rows-query-log-events=ON"];
     let statements = ["--binlog-format=STATEMENT"];
     let long = ["--binlog-format=STATEMENT", "--log-bin-compress=1"];
@@ -209,7 +209,7 @@ fn in_latin1(brand: Brand, flags: &[&str]) {
 }
 
 #[test]
-fn another_replica_takes_over_by_transaction_identifier() {
+fn the_invalidator_switches_replicas_by_transaction_identifier() {
     Brand::ALL.into_iter().for_each(failover);
 }
 
@@ -242,7 +242,7 @@ fn failover(brand: Brand) {
 }
 
 #[test]
-fn a_restart_repeats_and_never_skips() {
+fn a_restart_repeats_deletes_and_skips_none() {
     Brand::ALL.into_iter().for_each(restarts);
 }
 
@@ -275,7 +275,7 @@ fn restarts(brand: Brand) {
 }
 
 #[test]
-fn a_purged_log_is_told_or_flushed() {
+fn a_purged_log_stops_or_flushes() {
     Brand::ALL.into_iter().for_each(purged);
 }
 
@@ -315,7 +315,7 @@ fn purged(brand: Brand) {
 
 /// The key is sent as base64, which is longer.
 #[test]
-fn a_key_that_no_command_can_name_holds_up_no_other() {
+fn a_too_long_key_delays_no_other() {
     let database = Mysqld::mariadb(1, &[]);
     database.sql("CREATE TABLE names (id INT PRIMARY KEY, v VARCHAR(300))");
     let (server, source) = (cache(), mysqld_source(&[&database], ""));
@@ -406,7 +406,7 @@ pub(crate) fn purge(database: &Mysqld) {
 }
 
 #[test]
-fn what_is_not_in_the_log_is_refused_at_the_start() {
+fn missing_log_contents_are_refused_at_the_start() {
     let server = cache();
     let refusal = |database: &Mysqld, keys: &str| {
         Invalidator::new(&mysqld_source(&[database], ""), keys, &[server.addr()], "")
@@ -495,7 +495,7 @@ fn without_rows(brand: Brand) {
 
 /// On its restart, the server logs that such a table is empty.
 #[test]
-fn a_memory_table_is_a_gap_after_a_restart_if_it_is_followed() {
+fn a_followed_memory_table_is_a_gap_after_a_restart() {
     Brand::ALL.into_iter().for_each(emptied_by_a_restart);
 }
 
@@ -526,7 +526,7 @@ fn emptied_by_a_restart(brand: Brand) {
 }
 
 #[test]
-fn two_followers_with_one_number_are_told() {
+fn two_followers_with_the_same_server_id_are_reported() {
     Brand::ALL.into_iter().for_each(two_followers);
 }
 
@@ -545,7 +545,7 @@ fn two_followers(brand: Brand) {
 
 /// MySQL has tags from 8.3 on; `MYSQL_HOME` may be one.
 #[test]
-fn transactions_with_tags_are_positions() {
+fn positions_include_tagged_transactions() {
     let database = Mysqld::start(Brand::MySql, 1, &[]);
     let tagged = |statement: &str| {
         let mut session = database.session();
@@ -589,7 +589,7 @@ fn transactions_with_tags_are_positions() {
 
 /// MySQL compresses transactions from 8.0.20 on.
 #[test]
-fn compressed_transactions_of_mysql_delete_their_keys() {
+fn compressed_mysql_transactions_delete_their_keys() {
     let database = Mysqld::start(Brand::MySql, 1, &[]);
     if database.sql("SHOW VARIABLES LIKE 'binlog_transaction_compression'").trim().is_empty() {
         assert!(database.version() < (8, 1), "its transactions can be compressed");

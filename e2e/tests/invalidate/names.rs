@@ -14,7 +14,7 @@ use testkit::{Router, Server, namespace};
 
 use crate::harness::{absent, fill};
 
-const OWN_NAME: &str = "names::a_name_that_is_not_found_keeps_no_other_servers_deletes_back";
+const OWN_NAME: &str = "names::an_unresolved_name_delays_no_other_servers_deletes";
 const SERVERS: usize = 3;
 const ROWS: usize = 60;
 
@@ -80,7 +80,7 @@ impl Rig {
 }
 
 #[test]
-fn a_name_that_is_not_found_keeps_no_other_servers_deletes_back() {
+fn an_unresolved_name_delays_no_other_servers_deletes() {
     if namespace::is_entered(OWN_NAME, &["--mount"]) {
         within();
     }

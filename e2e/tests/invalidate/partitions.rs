@@ -31,7 +31,7 @@ fn start(via_root: bool) -> Postgres {
 }
 
 #[test]
-fn changes_of_partitions_delete_the_keys_of_their_table_however_they_are_published() {
+fn partition_changes_delete_the_keys_of_their_table() {
     for via_root in [true, false] {
         let database = start(via_root);
         let server = cache();
@@ -68,7 +68,7 @@ fn changes_of_partitions_delete_the_keys_of_their_table_however_they_are_publish
 
 /// The log has the old name, and the catalogue the current one.
 #[test]
-fn partitions_are_followed_under_every_name() {
+fn renamed_partitions_are_followed() {
     for via_root in [true, false] {
         let database = start(via_root);
         database.sql("ALTER TABLE u0 REPLICA IDENTITY FULL; ALTER TABLE u10 REPLICA IDENTITY FULL");
@@ -101,7 +101,7 @@ fn partitions_are_followed_under_every_name() {
 }
 
 #[test]
-fn a_table_is_followed_while_it_has_another_name() {
+fn a_temporarily_renamed_table_is_followed() {
     let database = start(true);
     database
         .sql("CREATE TABLE plain (id INT PRIMARY KEY); ALTER PUBLICATION cached ADD TABLE plain");
@@ -145,7 +145,7 @@ fn a_table_that_becomes_a_partition_is_followed() {
 
 /// The log has rows with a name and a number that no longer exist.
 #[test]
-fn rows_of_a_partition_that_is_gone_are_a_gap() {
+fn rows_of_a_removed_partition_are_a_gap() {
     for gone in ["DROP TABLE u0", "ALTER TABLE users DETACH PARTITION u0"] {
         for via_root in [true, false] {
             let database = start(via_root);
@@ -175,7 +175,7 @@ fn rows_of_a_partition_that_is_gone_are_a_gap() {
 }
 
 #[test]
-fn prepared_and_large_transactions_delete_when_they_are_committed() {
+fn prepared_and_large_transactions_delete_at_their_commit() {
     let database = start(true);
     database.sql("ALTER TABLE u0 REPLICA IDENTITY FULL; ALTER TABLE u10 REPLICA IDENTITY FULL");
     database.sql("ALTER TABLE users REPLICA IDENTITY FULL");
@@ -205,7 +205,7 @@ fn prepared_and_large_transactions_delete_when_they_are_committed() {
 }
 
 #[test]
-fn tables_that_nobody_follows_hold_no_log_back() {
+fn unfollowed_tables_do_not_retain_log() {
     let database = start(true);
     database.sql("ALTER TABLE u0 REPLICA IDENTITY FULL; ALTER TABLE u10 REPLICA IDENTITY FULL");
     database.sql("ALTER TABLE users REPLICA IDENTITY FULL");
@@ -224,7 +224,7 @@ fn tables_that_nobody_follows_hold_no_log_back() {
 }
 
 #[test]
-fn a_slot_that_is_about_to_lose_its_log_is_said_before_it_does() {
+fn a_slot_about_to_lose_log_is_reported() {
     let database = Postgres::start(&["max_slot_wal_keep_size=64MB", "wal_keep_size=0"]);
     database.sql("CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT)");
     database

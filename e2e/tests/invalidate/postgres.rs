@@ -26,7 +26,7 @@ const USER_KEYS: &str =
 const KEYS: [&str; 6] = ["user:1", "user:2", "user:3", "mail:a@x", "mail:b@x", "mail:c@x"];
 
 #[test]
-fn committed_rows_and_messages_delete_their_keys_and_no_others() {
+fn committed_rows_and_messages_delete_only_their_keys() {
     let database = Postgres::start(&[]);
     database.sql(USERS);
     database.sql(FULL);
@@ -61,7 +61,7 @@ fn committed_rows_and_messages_delete_their_keys_and_no_others() {
 }
 
 #[test]
-fn a_restart_of_either_side_repeats_and_never_skips() {
+fn restarts_of_either_side_repeat_deletes_and_skip_none() {
     let mut database = Postgres::start(&[]);
     database.sql(USERS);
     database.sql(FULL);
@@ -114,7 +114,7 @@ fn is_a_gap(
 }
 
 #[test]
-fn a_slot_that_is_gone_is_told_or_flushed() {
+fn a_missing_slot_stops_or_flushes() {
     let database = Postgres::start(&[]);
     database.sql(USERS);
     database.sql(FULL);
@@ -141,7 +141,7 @@ fn a_slot_that_is_gone_is_told_or_flushed() {
 }
 
 #[test]
-fn what_is_not_in_the_log_is_refused_at_the_start() {
+fn missing_log_contents_are_refused_at_the_start() {
     let database = Postgres::start(&[]);
     database.sql(USERS);
     let server = cache();
@@ -172,7 +172,7 @@ fn what_is_not_in_the_log_is_refused_at_the_start() {
 }
 
 #[test]
-fn a_table_emptied_at_once_stops() {
+fn a_truncated_table_stops_the_invalidator() {
     let database = Postgres::start(&[]);
     database.sql(USERS);
     database.sql(FULL);
@@ -185,7 +185,7 @@ fn a_table_emptied_at_once_stops() {
 }
 
 #[test]
-fn connections_are_encrypted_as_sslmode_says() {
+fn sslmode_sets_the_encryption() {
     let files = Certificates::new();
     let path = |name: &str| files.path(name);
     let (certificate, key) = (path("server.crt"), path("server.key"));
@@ -237,7 +237,7 @@ fn connections_are_encrypted_as_sslmode_says() {
 }
 
 #[test]
-fn a_server_without_tls_is_refused_where_tls_is_required() {
+fn required_tls_refuses_a_server_without_it() {
     let database = Postgres::start(&[]);
     database.sql(USERS);
     database.sql(FULL);
@@ -252,7 +252,7 @@ fn a_server_without_tls_is_refused_where_tls_is_required() {
 
 /// Two servers are alive, and one has the slot: the other one is not asked for it, and gets none.
 #[test]
-fn a_standby_beside_the_primary_gets_no_slot_while_the_primary_restarts() {
+fn a_standby_gets_no_slot_during_a_restart_of_the_primary() {
     let mut primary = Postgres::start(&[]);
     primary.sql(USERS);
     primary.sql(FULL);
@@ -298,7 +298,7 @@ fn ends_on_timeline(invalidator: &mut Invalidator, timeline: u32) {
 
 /// The standby writes at positions that the primary used for other changes.
 #[test]
-fn a_standby_that_lacks_the_logs_end_is_a_gap_once_it_is_promoted() {
+fn a_promoted_standby_without_the_end_of_the_log_is_a_gap() {
     for flushes in [false, true] {
         let mut primary = Postgres::start(&[]);
         primary.sql(USERS);
@@ -335,7 +335,7 @@ fn a_standby_that_lacks_the_logs_end_is_a_gap_once_it_is_promoted() {
 }
 
 #[test]
-fn a_server_that_has_all_of_the_log_is_followed_onto_its_new_timeline() {
+fn a_promoted_server_with_the_whole_log_is_followed_to_its_new_timeline() {
     let mut database = Postgres::start(&[]);
     database.sql(USERS);
     database.sql(FULL);
@@ -359,7 +359,7 @@ fn a_server_that_has_all_of_the_log_is_followed_onto_its_new_timeline() {
 
 /// The data came from a dump. The other server's log has unrelated positions.
 #[test]
-fn another_database_system_is_a_gap_however_long_its_log_is() {
+fn another_database_system_is_a_gap() {
     for flushes in [false, true] {
         let database = Postgres::start(&[]);
         database.sql(USERS);

@@ -63,7 +63,7 @@ fn standbys_have_slots(database: &Postgres) -> bool {
 
 /// CI has PostgreSQL 15, which has neither the setting nor the property.
 #[test]
-fn standbys_have_the_slot_where_the_primary_waits_for_them() {
+fn setup_creates_failover_slots_if_the_primary_waits_for_standbys() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
     let version: u32 = database.sql("SHOW server_version_num").trim().parse().unwrap();
@@ -92,7 +92,7 @@ fn wait_for_standby(database: &Postgres) {
 
 /// The slot is created before the primary waits for a standby.
 #[test]
-fn a_slot_that_standbys_do_not_copy_is_named_with_what_mends_it() {
+fn a_slot_without_failover_is_reported_with_the_fix() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
     if database.sql("SHOW server_version_num").trim().parse::<u32>().unwrap() < 170_000 {
@@ -128,7 +128,7 @@ fn a_slot_that_standbys_do_not_copy_is_named_with_what_mends_it() {
 }
 
 #[test]
-fn a_database_of_postgresql_is_prepared_and_left_as_it_was() {
+fn setup_prepares_postgresql_and_removal_restores_it() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
     let server = cache();
@@ -160,7 +160,7 @@ fn a_database_of_postgresql_is_prepared_and_left_as_it_was() {
 }
 
 #[test]
-fn what_was_there_before_stays_when_the_rest_is_removed() {
+fn removal_keeps_objects_that_setup_did_not_create() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
     database.sql(
@@ -266,7 +266,7 @@ fn is_told(server: &Server, invalidator: &Invalidator) -> bool {
 /// The repeated check is far away, so only the log reports changes, including those made while the
 /// invalidator is down.
 #[test]
-fn the_log_of_postgresql_tells_what_it_has_no_event_for() {
+fn event_triggers_log_changes_without_an_event() {
     let database = Postgres::start(&[]);
     let server = cache();
     let source = source(&database, 3_600_000);
@@ -296,7 +296,7 @@ fn the_log_of_postgresql_tells_what_it_has_no_event_for() {
 }
 
 #[test]
-fn what_leaves_the_rows_as_they_are_is_no_gap() {
+fn changes_that_keep_rows_are_no_gap() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
     let server = cache();
@@ -425,7 +425,7 @@ fn checks_are_refused(brand: Brand) {
 }
 
 #[test]
-fn checks_that_the_server_refuses_are_told() {
+fn refused_checks_are_reported() {
     Brand::ALL.into_iter().for_each(checks_are_refused);
 }
 
@@ -439,7 +439,7 @@ fn until_said(invalidator: &Invalidator, text: &str) {
 }
 
 #[test]
-fn checks_without_an_answer_are_said_once_and_the_last_good_one_grows_old() {
+fn unanswered_checks_are_logged_once_and_raise_the_check_age() {
     let database = Postgres::start(&[]);
     database
         .sql("CREATE TABLE users (id INT PRIMARY KEY); CREATE PUBLICATION cached FOR TABLE users");
@@ -473,11 +473,11 @@ fn checks_without_an_answer_are_said_once_and_the_last_good_one_grows_old() {
 }
 
 #[test]
-fn rights_of_mariadb_are_enough_to_see_keys_that_cascade() {
+fn mariadb_rights_suffice_to_see_cascading_keys() {
     cascades_are_seen(Brand::MariaDb);
 }
 
 #[test]
-fn rights_of_mysql_are_enough_to_see_keys_that_cascade() {
+fn mysql_rights_suffice_to_see_cascading_keys() {
     cascades_are_seen(Brand::MySql);
 }

@@ -10,7 +10,7 @@ const KEYS: [&str; 2] = ["n:-5:65000", "n:-6:7"];
 const TEMPLATE: &str = "[keys.tables]\n\"shop.t\" = \"n:{n}:{k}\"";
 
 #[test]
-fn numbers_behind_a_year_have_their_own_sign() {
+fn numbers_after_a_year_column_keep_their_sign() {
     Brand::ALL.into_iter().for_each(behind_a_year);
 }
 
@@ -36,7 +36,7 @@ fn behind_a_year(brand: Brand) {
 }
 
 #[test]
-fn a_table_with_times_of_old_form_is_refused_until_it_is_rebuilt() {
+fn a_table_with_old_temporal_columns_is_refused_until_rebuilt() {
     let database = Mysqld::mariadb(1, &[]);
     database.sql(
         "SET GLOBAL mysql56_temporal_format = OFF; \

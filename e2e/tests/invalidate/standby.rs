@@ -71,7 +71,7 @@ pub(crate) fn wait_as_second(first: &Invalidator, second: &mut Invalidator) {
 }
 
 #[test]
-fn one_works_and_the_other_takes_over_where_the_first_was() {
+fn the_standby_takes_over_at_the_same_position() {
     for make in DATABASES {
         let database = make();
         database.make("items", 9);
@@ -106,7 +106,7 @@ fn one_works_and_the_other_takes_over_where_the_first_was() {
 }
 
 #[test]
-fn one_that_stood_still_finds_another_at_work_and_waits() {
+fn a_stalled_invalidator_waits_after_a_takeover() {
     for make in [Database::maria_db, Database::postgres] {
         let database = make();
         database.make("items", 9);
@@ -131,7 +131,7 @@ fn one_that_stood_still_finds_another_at_work_and_waits() {
 }
 
 #[test]
-fn one_that_does_not_know_how_far_the_other_came_asks_the_database_or_says_so() {
+fn a_standby_without_the_position_uses_the_slot_or_reports_it() {
     for make in DATABASES {
         let database = make();
         database.make("items", 9);
@@ -158,7 +158,7 @@ fn one_that_does_not_know_how_far_the_other_came_asks_the_database_or_says_so() 
 }
 
 #[test]
-fn whichever_of_two_is_killed_no_cache_keeps_an_old_value() {
+fn kills_of_either_invalidator_leave_no_stale_value() {
     thread::scope(|scope| {
         for make in DATABASES {
             scope.spawn(move || campaign(make()));

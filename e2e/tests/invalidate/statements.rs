@@ -272,12 +272,12 @@ fn no_statement_is_silent(brand: Brand) {
 }
 
 #[test]
-fn no_statement_of_mariadb_is_passed_over() {
+fn no_mariadb_statement_is_skipped() {
     no_statement_is_silent(Brand::MariaDb);
 }
 
 #[test]
-fn no_statement_of_mysql_is_passed_over() {
+fn no_mysql_statement_is_skipped() {
     no_statement_is_silent(Brand::MySql);
 }
 
@@ -289,7 +289,7 @@ const TABLES: &str = "DROP OWNED BY owner; DROP SCHEMA IF EXISTS other CASCADE; 
 
 /// With the event trigger that `setup` creates, the log shows them, and no check has to find them.
 #[test]
-fn no_statement_of_postgresql_is_passed_over_once_it_is_set_up() {
+fn no_postgresql_statement_is_skipped_after_setup() {
     let seed = seed_from_env();
     let mut rng = Rng::new(seed);
     let database = Postgres::start(&[]);

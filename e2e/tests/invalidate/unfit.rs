@@ -19,7 +19,7 @@ fn invalidator(database: &Postgres, server: &Server, keys: &str) -> Invalidator 
 
 /// Its rows are also rows of the other table, but have another name in the log.
 #[test]
-fn a_table_that_inherits_needs_keys_of_its_own() {
+fn an_inheriting_table_needs_its_own_keys() {
     let database = Postgres::start(&[]);
     database.sql(
         "CREATE TABLE parent (id BIGINT PRIMARY KEY, v INT DEFAULT 0); \
@@ -47,7 +47,7 @@ fn a_table_that_inherits_needs_keys_of_its_own() {
 }
 
 #[test]
-fn a_partition_that_is_not_logged_is_found() {
+fn the_check_finds_an_unlogged_partition() {
     let database = Postgres::start(&[]);
     database.sql(
         "CREATE TABLE parted (id BIGINT PRIMARY KEY, v INT) PARTITION BY RANGE (id); \
@@ -116,7 +116,7 @@ fn tables_without_a_replica_identity_are_not_published() {
 
 /// The log has messages in the encoding of the database, and rows in that of the session.
 #[test]
-fn messages_of_a_database_in_another_encoding_are_refused() {
+fn messages_in_another_encoding_are_refused() {
     let database = Postgres::start(&[]);
     let server = cache();
     let keys = "messages = \"mc\"\n[keys.tables]\n\"public.users\" = \"user:{name}\"";
@@ -141,7 +141,7 @@ fn messages_of_a_database_in_another_encoding_are_refused() {
 }
 
 #[test]
-fn a_type_whose_text_differs_is_found_inside_other_types() {
+fn a_type_with_different_text_is_found_inside_other_types() {
     let database = Postgres::start(&[]);
     database.sql(
         "CREATE DOMAIN stamp AS timestamptz; CREATE DOMAIN early AS stamp; \
@@ -172,7 +172,7 @@ fn a_type_whose_text_differs_is_found_inside_other_types() {
 
 /// Drivers return dates as such, whatever the database's style is.
 #[test]
-fn dates_are_written_as_iso_has_them() {
+fn dates_in_keys_use_iso_format() {
     let database = Postgres::start(&["DateStyle=SQL"]);
     database.sql(
         "CREATE TABLE days (day DATE PRIMARY KEY); CREATE PUBLICATION cached FOR TABLE days; \
@@ -189,7 +189,7 @@ fn dates_are_written_as_iso_has_them() {
 }
 
 #[test]
-fn a_generated_column_is_found_where_the_log_lacks_it() {
+fn a_generated_column_missing_from_the_log_is_found() {
     let database = Postgres::start(&[]);
     database.sql(
         "CREATE TABLE gen (a BIGINT PRIMARY KEY, twice BIGINT GENERATED ALWAYS AS (a * 2) STORED); \
@@ -214,7 +214,7 @@ fn a_generated_column_is_found_where_the_log_lacks_it() {
 
 /// A new value is in no row yet; a renamed one may be in many rows.
 #[test]
-fn a_renamed_value_of_an_enum_is_found_by_comparison() {
+fn a_renamed_enum_value_is_a_gap() {
     let database = Postgres::start(&[]);
     database.sql(
         "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN feeling AS mood; \

@@ -31,7 +31,7 @@ fn value(database: &Database, id: u32) -> String {
 
 /// Commits that wait for an unresponsive replica; no other session sees them until the wait ends.
 #[test]
-fn nothing_is_deleted_before_others_see_the_change() {
+fn deletes_wait_until_the_change_is_visible() {
     for (name, make) in Database::BOTH {
         let database = make();
         let server = cache();
@@ -64,7 +64,7 @@ fn nothing_is_deleted_before_others_see_the_change() {
 }
 
 #[test]
-fn the_commit_of_a_prepared_transaction_waits_too() {
+fn deletes_of_prepared_transactions_wait_until_visible() {
     let database = Database::maria_db();
     let server = cache();
     let invalidator = follow(&database, &server);
@@ -108,7 +108,7 @@ fn read(database: &Database, server: &Server, stop: &AtomicBool) {
 /// Every commit is in MySQL's log for up to a second before others see it, while readers fill the
 /// cache.
 #[test]
-fn what_readers_cache_before_they_see_a_change_of_mysql_is_deleted_after_it() {
+fn values_cached_before_a_mysql_change_is_visible_are_deleted() {
     let database = Database::mysql();
     let server = cache();
     let invalidator = follow(&database, &server);

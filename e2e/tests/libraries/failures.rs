@@ -90,7 +90,7 @@ async fn load(database: &Database, key: &str, takes_ms: u64) -> Result<String, S
 }
 
 #[test]
-fn a_load_of_three_seconds_is_waited_for() {
+fn readers_wait_for_a_slow_load() {
     let server = Launch::new(Kind::Holdall).start();
     let database = Database::default();
     herd(&clients(&[&server]), |_, reads| {
@@ -116,7 +116,7 @@ fn a_deadline_bounds_the_wait_for_another_process() {
 }
 
 #[test]
-fn one_load_of_three_fails() {
+fn other_callers_retry_failed_loads() {
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=3600"]).start();
     let (database, clients) = (Database::default(), clients(&[&server]));
     let attempts = AtomicU64::new(0);
@@ -143,7 +143,7 @@ fn one_load_of_three_fails() {
 /// Callers give up at random, during loads and waits: no caller waits for the lease of an absent
 /// holder, which would take an hour here.
 #[test]
-fn callers_give_up_at_random() {
+fn abandoned_loads_leave_no_caller_waiting() {
     let server = Launch::new(Kind::Holdall).args(&["-o", "lease_interval=3600"]).start();
     let (database, clients) = (Database::default(), clients(&[&server]));
     for round in 0..10 {
@@ -183,7 +183,7 @@ fn callers_give_up_at_random() {
 }
 
 #[test]
-fn a_refused_key_turns_leases_off_for_itself_alone() {
+fn a_refused_lease_disables_leases_only_for_its_key() {
     let folder = Folder::new();
     let users = folder.write("users", "app:secret\n");
     let rights = folder.write("rights", "app readwrite app:\napp read shared:\n");
@@ -209,7 +209,7 @@ fn a_refused_key_turns_leases_off_for_itself_alone() {
 }
 
 #[test]
-fn one_memcached_in_the_pool_has_no_leases_alone() {
+fn only_keys_of_a_memcached_server_go_without_leases() {
     let ours = Launch::new(Kind::Holdall).start();
     let memcached = Launch::new(Kind::Memcached).start();
     let (database, clients) = (Database::default(), clients(&[&ours, &memcached]));

@@ -33,7 +33,7 @@ fn results(command: &mut Command, targets: &Targets) -> Vec<String> {
 }
 
 #[test]
-fn libraries_agree() {
+fn libraries_give_the_same_results() {
     let targets = Targets::start();
     let (all, of_many_processes) = scenarios::run(&targets);
     assert!(all.len() > 100, "{all:#?}");
@@ -56,7 +56,7 @@ fn libraries_agree() {
 }
 
 #[test]
-fn connections_out_of_step_are_given_up() {
+fn desynchronized_connections_are_closed() {
     // The Go run includes the tests of connections.
     let runs = [
         ("node", ["--test", "connection.test.js"].as_slice(), "node"),

@@ -71,7 +71,7 @@ fn behind() -> Server {
 }
 
 #[test]
-fn servers_are_restarted_one_after_the_other_without_a_failed_request() {
+fn rolling_restarts_of_servers_fail_no_request() {
     let folder = folder("servers");
     let places = [Place::new(), Place::new()];
     let start =
@@ -85,7 +85,7 @@ fn servers_are_restarted_one_after_the_other_without_a_failed_request() {
 }
 
 #[test]
-fn proxies_are_restarted_one_after_the_other_without_a_failed_request() {
+fn rolling_restarts_of_proxies_fail_no_request() {
     let folder = folder("proxies");
     let behind = behind();
     let start = |place: &Place| {
@@ -98,7 +98,7 @@ fn proxies_are_restarted_one_after_the_other_without_a_failed_request() {
 
 /// The same at one place: a second process takes over, and no client is ever refused.
 #[test]
-fn the_endpoint_goes_with_the_sockets_to_a_successor() {
+fn the_successor_serves_the_metrics_endpoint() {
     let folder = folder("endpoint");
     let place = Place::new();
     let mut first = Process::start(&folder, server(&folder, &place, &[]), &place);
@@ -114,7 +114,7 @@ fn the_endpoint_goes_with_the_sockets_to_a_successor() {
 
 /// Twenty servers take over from each other: no client is refused, and the item is kept.
 #[test]
-fn a_place_is_taken_over_twenty_times_without_a_failed_request() {
+fn twenty_takeovers_fail_no_request() {
     let folder = folder("takeover");
     let place = Place::new();
     let address = place.clients;
@@ -148,14 +148,14 @@ fn with_systemds_socket(folder: &Folder, command: impl Fn(&Place) -> Command) {
 }
 
 #[test]
-fn a_server_with_systemds_socket_is_restarted_twenty_times_without_a_failed_request() {
+fn twenty_socket_activated_restarts_of_a_server_fail_no_request() {
     let folder = folder("socket");
     with_systemds_socket(&folder, |place| server(&folder, place, &["-p", "1"]));
 }
 
 /// Its configuration is checked again each time.
 #[test]
-fn a_proxy_with_systemds_socket_is_restarted_twenty_times_without_a_failed_request() {
+fn twenty_socket_activated_restarts_of_a_proxy_fail_no_request() {
     let folder = folder("proxy-socket");
     let behind = behind();
     with_systemds_socket(&folder, |place| proxy(&folder, place, behind.addr(), &[]));
@@ -164,7 +164,7 @@ fn a_proxy_with_systemds_socket_is_restarted_twenty_times_without_a_failed_reque
 /// The process distinguishes three sockets of systemd. On each, clients wait in the kernel while no
 /// process serves.
 #[test]
-fn clients_datagrams_and_operators_wait_at_systemds_sockets() {
+fn requests_wait_at_systemd_sockets_during_a_restart() {
     let folder = folder("three");
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
     let metrics = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -217,7 +217,7 @@ fn reusable_udp() -> UdpSocket {
 /// haproxy checks `/readyz`, and sends new connections to ready servers. Clients know only its
 /// address.
 #[test]
-fn servers_behind_haproxy_are_restarted_twenty_times_without_a_failed_request() {
+fn twenty_restarts_behind_haproxy_fail_no_request() {
     let folder = folder("haproxy");
     let places = [Place::new(), Place::new()];
     let start =

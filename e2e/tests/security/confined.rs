@@ -24,8 +24,8 @@ fn filters(pid: u32) -> Vec<(String, u32)> {
     filters.collect()
 }
 
-/// Waits until there are at least this many threads and each one has its filters: threads start and confine
-/// themselves while the server already answers.
+/// Waits until there are at least this many threads and each one has its filters: threads start and
+/// confine themselves while the server already answers.
 #[track_caller]
 pub(crate) fn until_confined(pid: u32, threads: usize) {
     let has_its_filters =
@@ -37,7 +37,7 @@ pub(crate) fn until_confined(pid: u32, threads: usize) {
 }
 
 #[test]
-fn every_thread_is_confined_and_workers_twice() {
+fn every_thread_has_a_filter_and_workers_have_two() {
     let server =
         Launch::new(Kind::Holdall).args(&["-o", "drop_privileges", "-t", "3", "-v"]).start();
     until_confined(server.pid(), 6);
@@ -50,7 +50,7 @@ fn every_thread_is_confined_and_workers_twice() {
 
 /// The other functions of a server: watch, dump, UDP, logins, reload of certificates, normal exit.
 #[test]
-fn a_confined_server_does_everything() {
+fn a_confined_server_keeps_all_functions() {
     let certificates = Certificates::new();
     let users = certificates.folder.write("users", "me:secret\n");
     let pid_file = std::env::temp_dir().join(format!("security-{}.pid", std::process::id()));

@@ -105,7 +105,7 @@ fn user(addr: std::net::SocketAddr) -> Wire {
 }
 
 #[test]
-fn hostile_packets_of_users() {
+fn hostile_binary_input_after_a_login() {
     let folder = Folder::new();
     let users = folder.write("users", "app:secret\n");
     let server = Launch::new(Kind::Holdall).args(&["-S", "-c", "3000"]);

@@ -32,7 +32,7 @@ pub(crate) fn login(token: &str) -> Vec<u8> {
 }
 
 #[test]
-fn sasl_with_the_clients_people_have() {
+fn sasl_with_popular_clients() {
     let folder = Folder::new();
     let text = format!("plain:secret\n{}", passwd("hashed", "secret"));
     let users = folder.write("users", &text);
@@ -48,7 +48,7 @@ fn sasl_with_the_clients_people_have() {
 }
 
 #[test]
-fn the_verifier_that_is_printed_as_json_lets_the_user_in() {
+fn a_verifier_printed_as_json_allows_the_login() {
     let printed = passwd_with("--json", "app", "secret");
     let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
     let [user, verifier] = ["user", "verifier"].map(|name| printed[name].as_str().unwrap());
@@ -66,7 +66,7 @@ fn the_verifier_that_is_printed_as_json_lets_the_user_in() {
 /// to wrong requests. The part after a bar is sent after the reply to the part before: Debian's
 /// keeps only the last reply to several requests that arrive at once before a login.
 #[test]
-fn the_token_login_answers_as_memcacheds() {
+fn token_login_replies_match_memcached() {
     const CASES: &[&str] = &[
         "get k\r\n|get k\n|mn\r\n|version\r\n|stats\r\n|flush_all\r\n|mg k v\r\n|quit\r\n|gets a b c\r\n",
         "set k 0 0\r\n|set k 0 0 x\r\n|set k 0 0 -1\r\n|add k 0 0 9\r\n|me secret\r\n|set\r\n|\r\n",
@@ -119,7 +119,7 @@ fn the_token_login_answers_as_memcacheds() {
 /// Hundreds of refused logins at once, some with hashed passwords, do not affect a client on the
 /// same worker.
 #[test]
-fn refused_logins_cost_others_nothing() {
+fn refused_logins_do_not_delay_others() {
     let folder = Folder::new();
     let users = folder.write("users", &format!("me:secret\n{}", passwd("hashed", "secret")));
     let server = Server::holdall(&["-Y", &users, "-t", "1"]);
@@ -151,7 +151,7 @@ fn refused_logins_cost_others_nothing() {
 /// A password stored as a verifier takes milliseconds to check, and one thread checks all. A client
 /// of another address waits for one guess, not for all.
 #[test]
-fn guesses_of_one_address_delay_no_login_of_another() {
+fn password_guesses_delay_no_login_from_another_address() {
     const GUESSES: usize = 200;
     let folder = Folder::new();
     let users = folder.write("users", &passwd("hashed", "secret"));
@@ -174,7 +174,7 @@ fn guesses_of_one_address_delay_no_login_of_another() {
 
 /// A client without a login makes the server hold at most 16 KiB.
 #[test]
-fn unauthenticated_clients_hold_little() {
+fn unauthenticated_clients_use_little_memory() {
     let folder = Folder::new();
     let users = folder.write("users", "me:secret\n");
     let mut server = Server::holdall(&["-S", "-Y", &users, "-c", "2000"]);
@@ -213,7 +213,7 @@ fn unauthenticated_clients_hold_little() {
 /// SIGHUP: a bad file changes nothing and is named; a good one admits new users and disconnects
 /// removed ones.
 #[test]
-fn users_are_read_again_without_a_restart() {
+fn users_are_reloaded_without_a_restart() {
     let folder = Folder::new();
     let users = folder.write("users", "old:1\nstays:2\n");
     let rights = folder.write("rights", "* readwrite *\n* admin\n");
@@ -246,7 +246,7 @@ fn users_are_read_again_without_a_restart() {
 
 /// An address open to other hosts causes a warning, unless a login is required.
 #[test]
-fn an_open_address_is_warned_of() {
+fn an_open_address_causes_a_warning() {
     let folder = Folder::new();
     let users = folder.write("users", "me:secret\n");
     let log = |args: &[&str]| Launch::new(Kind::Holdall).args(args).start().log();

@@ -20,7 +20,7 @@ fn prefixes(server: &Server, subject: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn limits_with_the_clients_people_have() {
+fn namespace_limits_with_popular_clients() {
     let folder = Folder::new();
     let text = "prefix quota: max-bytes=1000\nprefix short: default-ttl=30 max-ttl=60\n\
                 prefix rate: max-requests-per-second=2\n";
@@ -39,7 +39,7 @@ fn limits_with_the_clients_people_have() {
 /// A bad file changes nothing and is named, with the line; a good one changes limits and prefixes
 /// and keeps the counters.
 #[test]
-fn the_file_is_read_again_without_a_restart() {
+fn namespaces_are_reloaded_without_a_restart() {
     let folder = Folder::new();
     let users = folder.write("users", "me:secret\n");
     let path = folder.write("namespaces", "prefix a: max-bytes=100\nuser me\n");
@@ -89,7 +89,7 @@ fn the_file_is_read_again_without_a_restart() {
 }
 
 #[test]
-fn what_a_restart_brings_is_counted() {
+fn items_restored_by_a_restart_are_counted() {
     let folder = Folder::new();
     let path = folder.write("namespaces", "prefix a: max-bytes=2000\nprefix *\n");
     let (memory, option) =
@@ -122,7 +122,7 @@ fn what_a_restart_brings_is_counted() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_stops_the_start() {
+fn an_unusable_namespaces_file_prevents_the_start() {
     let folder = Folder::new();
     for (text, want) in [
         ("prefix a: max-ttl=1h\n", "namespaces: line 1: 'max-ttl=1h': write a number of seconds"),

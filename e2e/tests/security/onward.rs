@@ -72,7 +72,7 @@ fn tls_from_clients_and_to_servers() {
 
 /// Two workers; one counts as busy as soon as it uses a hundredth of a processor.
 #[test]
-fn a_session_goes_on_when_another_worker_serves_it() {
+fn a_tls_session_survives_a_move_between_workers() {
     let certificates = Certificates::new();
     let path = |name: &str| certificates.path(name);
     let (server, port) = (Launch::new(Kind::Holdall).start(), free_port());
@@ -100,7 +100,7 @@ fn a_session_goes_on_when_another_worker_serves_it() {
 }
 
 #[test]
-fn a_client_without_a_certificate_is_let_in_only_where_none_is_asked() {
+fn a_client_without_a_certificate_is_accepted_only_if_none_is_required() {
     let certificates = Certificates::new();
     let path = |name: &str| certificates.path(name);
     let server = Launch::new(Kind::Holdall).start();
@@ -117,7 +117,7 @@ fn a_client_without_a_certificate_is_let_in_only_where_none_is_asked() {
 }
 
 #[test]
-fn a_server_is_believed_by_its_certificate_alone() {
+fn a_server_is_trusted_only_by_its_certificate() {
     let certificates = Certificates::new();
     let path = |name: &str| certificates.path(name);
     let (ca, other) = (path("ca.crt"), path("other-ca.crt"));
@@ -151,7 +151,7 @@ fn a_server_is_believed_by_its_certificate_alone() {
 }
 
 #[test]
-fn a_server_that_asks_for_a_certificate_is_shown_one() {
+fn the_proxy_presents_its_client_certificate() {
     let certificates = Certificates::new();
     let path = |name: &str| certificates.path(name);
     let ca = path("ca.crt");
@@ -172,7 +172,7 @@ fn a_server_that_asks_for_a_certificate_is_shown_one() {
 }
 
 #[test]
-fn a_login_is_the_first_that_a_server_hears() {
+fn the_proxy_logs_in_before_any_request() {
     let folder = Folder::new();
     let users = folder.write("users", "app:secret\nother:x\n");
     let wrong = folder.write("wrong", "app:wrong\n");
@@ -195,7 +195,7 @@ fn a_login_is_the_first_that_a_server_hears() {
 }
 
 #[test]
-fn a_login_is_read_again_when_its_file_changes() {
+fn a_changed_login_file_is_reloaded() {
     let folder = Folder::new();
     let users = folder.write("users", "app:secret\n");
     let login = folder.write("login", "app:wrong\n");
@@ -217,7 +217,7 @@ fn a_login_is_read_again_when_its_file_changes() {
 }
 
 #[test]
-fn who_is_no_tls_server_fails_its_own_requests() {
+fn a_server_without_tls_fails_only_its_own_requests() {
     let certificates = Certificates::new();
     let ca = certificates.path("ca.crt");
     let tls = r#", "security_mech": "tls""#;
@@ -234,7 +234,7 @@ fn who_is_no_tls_server_fails_its_own_requests() {
 /// The configured authority was wrong; after it is replaced, SIGHUP makes the proxy read the new
 /// one.
 #[test]
-fn certificates_are_read_again() {
+fn certificates_are_reloaded_on_sighup() {
     let certificates = Certificates::new();
     let server = Secured::start(Kind::Holdall, &certificates, "", &[]);
     let trusted = certificates.path("trusted.crt");
@@ -252,7 +252,7 @@ fn certificates_are_read_again() {
 }
 
 #[test]
-fn the_library_speaks_tls_and_logs_in() {
+fn the_library_uses_tls_and_logs_in() {
     let certificates = Certificates::new();
     let folder = Folder::new();
     let users = folder.write("users", "app:secret\n");

@@ -114,7 +114,7 @@ fn the_library_logs_in_by_sasl() {
 
 /// The binary protocol and a SASL login inside TLS; large values, which take many records.
 #[test]
-fn packets_go_through_tls() {
+fn the_binary_protocol_works_over_tls() {
     let certificates = Certificates::new();
     for kind in [Kind::Holdall, Kind::Memcached] {
         let folder = Folder::new();

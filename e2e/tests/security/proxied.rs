@@ -27,7 +27,7 @@ fn libraries_log_in_at_the_proxy() {
 
 /// Clients do not get the rights of the proxy's own login, which may do everything at the server.
 #[test]
-fn rights_hold_at_the_proxy() {
+fn the_proxy_enforces_rights() {
     let folder = Folder::new();
     let own = folder.write("own", "proxy:pw\n");
     let users = folder.write("users", "app:secret\nops:o\n");
@@ -48,7 +48,7 @@ fn rights_hold_at_the_proxy() {
 /// SIGHUP: a bad file changes nothing; a good one admits new users, disconnects removed ones, and
 /// gives the remaining ones their new rights.
 #[test]
-fn the_proxy_reads_its_users_again() {
+fn the_proxy_reloads_its_users() {
     let folder = Folder::new();
     let users = folder.write("users", "old:1\nstays:2\n");
     let rights = folder.write("rights", "* readwrite *\n* admin\n");

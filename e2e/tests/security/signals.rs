@@ -15,7 +15,7 @@ const SIGNALS: usize = 3000;
 
 /// The users' file is good, broken and long in turn.
 #[test]
-fn a_storm_of_signals_fails_no_request_of_the_server() {
+fn signal_storms_fail_no_request_of_the_server() {
     let folder = Folder::new();
     let many: String = (0..5000).map(|user| format!("user{user}:{user}\n")).collect();
     let files = ["app:1\n".to_owned(), "app:1\nbroken".to_owned(), format!("app:1\n{many}")];
@@ -65,7 +65,7 @@ fn logs_in(server: &Server, token: &str) -> bool {
 }
 
 #[test]
-fn a_storm_of_signals_fails_no_request_of_the_proxy() {
+fn signal_storms_fail_no_request_of_the_proxy() {
     let server = Server::holdall(&[]);
     let mut proxy = Router::over(&[server.addr()], r#""PoolRoute|all""#, &[]);
     let mut wire = proxy.connect();

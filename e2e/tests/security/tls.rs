@@ -102,7 +102,7 @@ fn pymemcache_with_a_tls_context() {
 }
 
 #[test]
-fn s_client_of_openssl_with_both_versions() {
+fn openssl_s_client_with_both_tls_versions() {
     let certificates = Certificates::new();
     let both = Both::start(&certificates, "", "", &[]);
     for version in ["-tls1_2", "-tls1_3"] {
@@ -128,7 +128,7 @@ fn s_client_of_openssl_with_both_versions() {
 
 /// Large values stay intact in TLS, even with a slow reader; memory stays bounded.
 #[test]
-fn large_values_and_slow_readers() {
+fn large_values_stay_whole_for_slow_tls_readers() {
     let certificates = Certificates::new();
     let both = Both::start(&certificates, "", "", &["-m", "1024", "-I", "16m", "-t", "2"]);
     let config = certificates.client("ca", None);
@@ -159,7 +159,7 @@ fn large_values_and_slow_readers() {
 
 /// Requests cut anywhere, and many at once, get the same replies as without TLS.
 #[test]
-fn pipelines_and_cut_requests() {
+fn pipelined_and_split_tls_requests() {
     let certificates = Certificates::new();
     let both = Both::start(&certificates, "", "", &[]);
     let mut stream = connect(both.tls, &certificates.client("ca", None)).unwrap();
@@ -176,7 +176,7 @@ fn pipelines_and_cut_requests() {
 }
 
 #[test]
-fn only_clients_with_a_good_certificate_are_served_where_one_is_required() {
+fn a_required_certificate_must_be_valid() {
     let certificates = Certificates::new();
     let ca = format!("ssl_ca_cert={}", certificates.path("ca.crt"));
     for (prefix, options) in [("", format!("{ca},ssl_verify_mode=2")), ("mtls:", ca)] {
@@ -203,7 +203,7 @@ fn only_clients_with_a_good_certificate_are_served_where_one_is_required() {
 
 /// Mode 1 accepts a missing certificate, but refuses a bad one; `btls:` requests none.
 #[test]
-fn a_requested_certificate_may_be_missing_but_not_bad() {
+fn an_optional_certificate_may_be_missing_but_not_invalid() {
     let certificates = Certificates::new();
     let ca = format!("ssl_ca_cert={},ssl_verify_mode=1", certificates.path("ca.crt"));
     let both = Both::start(&certificates, "", &ca, &[]);
@@ -217,7 +217,7 @@ fn a_requested_certificate_may_be_missing_but_not_bad() {
 
 /// A client that trusts another authority sends an alert, which is counted and logged.
 #[test]
-fn a_server_that_is_not_trusted_hears_of_it() {
+fn a_distrusting_clients_alert_is_counted_and_logged() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &[]);
     assert!(connect(both.tls, &certificates.client("other-ca", None)).is_err());
@@ -227,7 +227,7 @@ fn a_server_that_is_not_trusted_hears_of_it() {
 }
 
 #[test]
-fn certificates_are_read_again_without_a_restart() {
+fn certificates_are_reloaded_without_a_restart() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &[]);
     let trusting = certificates.client("ca", None);
@@ -267,7 +267,7 @@ fn certificates_are_read_again_without_a_restart() {
 /// Plain text to a TLS port, garbage of every kind, TLS to a plain port: reported, counted, and
 /// without effect on other clients.
 #[test]
-fn what_is_not_tls_is_turned_away() {
+fn non_tls_input_is_refused() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &[]);
     let hello: &[u8] = &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
@@ -305,7 +305,7 @@ fn what_is_not_tls_is_turned_away() {
 
 /// Garbage in the middle of a session, such as an old renegotiation, ends only that session.
 #[test]
-fn a_session_that_breaks_ends_alone() {
+fn a_broken_tls_session_affects_no_other() {
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &[]);
     let config = certificates.client("ca", None);
@@ -324,7 +324,7 @@ fn a_session_that_breaks_ends_alone() {
 
 /// A thousand unfinished handshakes hold little memory, time out, and affect no other client.
 #[test]
-fn half_handshakes() {
+fn unfinished_handshakes_use_little_memory_and_time_out() {
     assert!(raise_open_files(4096) >= 4096);
     let certificates = Certificates::new();
     let mut both = Both::start(&certificates, "", "", &["-c", "3000"]);
@@ -376,7 +376,7 @@ fn idle_connections_are_cheap_and_counted() {
 }
 
 #[test]
-fn sessions_are_resumed_where_that_is_asked_for() {
+fn session_resumption_can_be_enabled() {
     let certificates = Certificates::new();
     for (options, resumed) in [("", false), ("ssl_session_cache", true)] {
         let both = Both::start(&certificates, "", options, &[]);

@@ -22,7 +22,7 @@ const HALF_HELLO: [u8; 69] = {
 
 /// Unfinished handshakes hold a bounded amount, and none of the items' memory.
 #[test]
-fn half_handshakes_evict_nothing() {
+fn unfinished_handshakes_evict_nothing() {
     const CLIENTS: usize = 3000;
     assert!(raise_open_files(4000) >= 4000);
     let certificates = Certificates::new();

@@ -87,7 +87,7 @@ fn off([promised, found]: [Option<f64>; 2]) -> Option<f64> {
 }
 
 #[test]
-fn tiers_of_the_planned_size_hold_what_was_promised() {
+fn planned_tiers_keep_their_promises() {
     let memory_mib = memory_mib();
     let chosen = env::var("SIZING_LOADS").ok();
     let all = loads(memory_mib);

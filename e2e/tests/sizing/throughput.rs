@@ -198,7 +198,7 @@ fn words(text: &str) -> Vec<String> {
 /// Checks that do not depend on speed: the measured gets determine the number of servers, and the
 /// server with the hottest key gets the planned part of the gets.
 #[test]
-fn as_many_servers_as_one_ones_measurement_asks_for_share_the_gets() {
+fn a_planned_tier_shares_the_gets_as_planned() {
     let folder = Folder::new("sizing-shares");
     let (hot, part) = (0.2, 0.75);
     let start = || Server::holdall(&["-t", "1", "-m", "64"]);
@@ -223,7 +223,7 @@ fn as_many_servers_as_one_ones_measurement_asks_for_share_the_gets() {
 }
 
 #[test]
-fn tiers_do_what_was_promised_under_the_sla() {
+fn planned_tiers_reach_the_promised_throughput() {
     let Ok(chosen) = env::var("SIZING_THROUGHPUT") else {
         eprintln!("NOT RUN: SIZING_THROUGHPUT names no loads");
         return;

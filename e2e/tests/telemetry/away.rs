@@ -44,7 +44,7 @@ fn end(mut server: Server, router: Router) {
 }
 
 #[test]
-fn a_silent_collector_costs_spans_alone() {
+fn a_silent_collector_loses_only_spans() {
     // The kernel accepts the connections, and no process reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
@@ -58,7 +58,7 @@ fn a_silent_collector_costs_spans_alone() {
 }
 
 #[test]
-fn a_dead_collector_costs_spans_alone() {
+fn a_dead_collector_loses_only_spans() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let (server, router, pages) = load(&url);
     server.wait_for_log("does not take");

@@ -93,7 +93,7 @@ fn compare(export: &Export, before: &Page, after: &Page) -> Vec<String> {
 }
 
 #[test]
-fn a_server_and_a_proxy_export_their_pages() {
+fn servers_and_proxies_export_the_metrics_of_their_pages() {
     let collector = Collector::start();
     let status = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let server = server(&collector.url(), &["--metrics", &status.to_string()]);
@@ -116,7 +116,7 @@ fn a_server_and_a_proxy_export_their_pages() {
 }
 
 #[test]
-fn an_invalidator_exports_its_page() {
+fn an_invalidator_exports_the_metrics_of_its_page() {
     let (collector, folder) = (Collector::start(), Folder::new());
     let (server, port) = (Launch::new(Kind::Holdall).start(), free_port());
     let status = SocketAddr::from(([127, 0, 0, 1], port));
@@ -145,7 +145,7 @@ fn an_invalidator_exports_its_page() {
 /// Only OpenTelemetry's variables: names, arbitrary headers, an encrypted collector with its
 /// issuer; and a confined server, which may use few system calls.
 #[test]
-fn variables_name_an_encrypted_collector_also_to_a_confined_server() {
+fn environment_variables_configure_an_encrypted_collector() {
     let certificates = Certificates::new();
     let file = |name: &str| certificates.path(name);
     let collector = Collector::encrypted(&file("server.crt"), &file("server.key"));
@@ -170,7 +170,7 @@ fn variables_name_an_encrypted_collector_also_to_a_confined_server() {
 
 /// The certificate of the collector is not trusted: nothing is sent, and the log has the reason.
 #[test]
-fn a_collector_of_an_unknown_issuer_gets_nothing() {
+fn an_untrusted_collector_gets_nothing() {
     let certificates = Certificates::new();
     let file = |name: &str| certificates.path(name);
     let collector = Collector::encrypted(&file("server.crt"), &file("server.key"));
@@ -184,7 +184,7 @@ fn a_collector_of_an_unknown_issuer_gets_nothing() {
 }
 
 #[test]
-fn a_start_with_wrong_settings_is_refused_by_name() {
+fn wrong_telemetry_settings_are_refused_by_name() {
     for (flag, variable, expected) in [
         ("http://127.0.0.1:1", ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), "'grpc' is not spoken"),
         (

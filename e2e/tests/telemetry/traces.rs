@@ -29,7 +29,7 @@ fn child<'s>(spans: &'s [Span], parent: &str) -> &'s Span {
 }
 
 #[test]
-fn a_trace_goes_from_the_client_through_proxies_to_the_server() {
+fn a_trace_spans_client_proxies_and_server() {
     let collector = Collector::start();
     let server = server(&collector.url(), &[]);
     let inner = router(&collector.url(), &[server.addr()], "\"PoolRoute|A\"", &[]);
@@ -73,7 +73,7 @@ fn a_trace_goes_from_the_client_through_proxies_to_the_server() {
 }
 
 #[test]
-fn a_proxy_traces_by_its_rate_and_every_server_that_it_asks() {
+fn a_proxy_samples_traces_and_records_a_span_per_server() {
     let collector = Collector::start();
     let servers = [server(&collector.url(), &[]), server(&collector.url(), &[])];
     let addresses = servers.each_ref().map(Server::addr);

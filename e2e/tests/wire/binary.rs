@@ -87,7 +87,7 @@ fn store_and_retrieve() {
 }
 
 #[test]
-fn quiet_requests_are_silent_when_all_is_well() {
+fn successful_quiet_requests_get_no_reply() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     let set = Packet { extras: &SET_EXTRAS, key: b"a", value: b"1", ..packet(0x11) };
@@ -108,7 +108,7 @@ fn quiet_requests_are_silent_when_all_is_well() {
 }
 
 #[test]
-fn arithmetic_creates_counts_and_refuses() {
+fn arithmetic() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     let number = |value: u64| String::from_utf8_lossy(&value.to_be_bytes()).into_owned();
@@ -151,7 +151,7 @@ fn touch_and_get_and_touch() {
 }
 
 #[test]
-fn the_rest_of_the_opcodes() {
+fn other_opcodes() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     ask(&mut wire, packet(0x0a), 0, "", "");
@@ -194,7 +194,7 @@ fn the_rest_of_the_opcodes() {
 }
 
 #[test]
-fn a_malformed_packet_gets_one_error_and_is_closed() {
+fn a_malformed_packet_gets_one_error_and_closes_the_connection() {
     let server = Server::under_test(&[]);
     let with_body =
         |head: [u8; 12], body: usize| [head.as_slice(), &[0; 12], &vec![b'm'; body]].concat();
@@ -224,7 +224,7 @@ fn a_malformed_packet_gets_one_error_and_is_closed() {
 
 /// The same stream cut at each place gives the same bytes.
 #[test]
-fn cuts_do_not_matter() {
+fn split_requests_get_the_same_replies() {
     let server = Server::under_test(&[]);
     let set = Packet { extras: &SET_EXTRAS, key: b"a", value: b"x\r\ny", ..packet(0x01) };
     let stream =

@@ -146,7 +146,7 @@ fn prefixes() {
 }
 
 #[test]
-fn a_prefix_is_not_flushed_where_flush_all_is_forbidden() {
+fn flush_prefix_is_refused_if_flush_all_is_disabled() {
     let server = Server::under_test(&["-F"]);
     let refused = b"CLIENT_ERROR flush_all not allowed\r\n";
     let mut wire = server.connect();
@@ -178,7 +178,7 @@ fn lease_set(wire: &mut Wire, key: &str, token: u64) -> String {
 
 /// Whatever happens to the key between get and set, the value read before is refused.
 #[test]
-fn a_token_is_good_once_and_for_the_state_it_was_given_for() {
+fn a_token_is_valid_once_and_for_an_unchanged_key() {
     let server = Server::under_test(&["-o", "lease_interval=0"]);
     let mut wire = server.connect();
     let given = token(&mut wire, "good");
@@ -219,7 +219,7 @@ fn a_token_is_good_once_and_for_the_state_it_was_given_for() {
 
 /// A reader that cannot fill the key releases its token, void or not, and the next reader gets one.
 #[test]
-fn a_token_is_given_back() {
+fn a_token_can_be_released() {
     let server = Server::under_test(&["-o", "lease_interval=3600"]);
     let mut wire = server.connect();
     wire.expect(b"set k 7 0 5\r\nstale\r\n", b"STORED\r\n");
@@ -255,7 +255,7 @@ fn a_token_is_given_back() {
 }
 
 #[test]
-fn a_token_is_worth_nothing_after_a_restart() {
+fn a_token_is_void_after_a_restart() {
     let given = token(&mut Server::under_test(&[]).connect(), "k");
     let next = Server::under_test(&[]);
     token(&mut next.connect(), "k");
@@ -265,7 +265,7 @@ fn a_token_is_worth_nothing_after_a_restart() {
 /// Tokens are two to three seconds apart, although the key is constantly deleted and no client
 /// fills it.
 #[test]
-fn deletes_do_not_set_the_clock_of_a_key_back() {
+fn deletes_do_not_extend_the_lease_interval() {
     let server = Server::under_test(&["-o", "lease_interval=2"]);
     let mut wire = server.connect();
     let (begin, mut given) = (Instant::now(), Vec::new());
@@ -284,7 +284,7 @@ fn deletes_do_not_set_the_clock_of_a_key_back() {
 
 /// Refused for the whole time and accepted within two seconds after: the resolution is a second.
 #[test]
-fn an_add_is_refused_for_as_long_as_the_delete_said() {
+fn an_add_is_refused_for_the_hold_off_of_the_delete() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     let begin = Instant::now();
@@ -305,7 +305,7 @@ fn an_add_is_refused_for_as_long_as_the_delete_said() {
 /// During a hold-off, one of the readers that miss reads the database at once; its value is no
 /// copy, so it is stored.
 #[test]
-fn a_hold_off_makes_nobody_wait() {
+fn a_hold_off_does_not_delay_readers() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     let before = token(&mut wire, "before");
@@ -320,7 +320,7 @@ fn a_hold_off_makes_nobody_wait() {
 /// More hold-offs than the table holds: excess ones get an error, and other keys are added as
 /// usual.
 #[test]
-fn a_flood_of_hold_offs_holds_no_other_key() {
+fn a_flood_of_hold_offs_affects_no_other_key() {
     let server = Server::under_test(&["-m", "64"]);
     let mut wire = server.connect();
     let (mut held, mut refused) = (0, 0);
@@ -345,7 +345,7 @@ fn a_flood_of_hold_offs_holds_no_other_key() {
 
 /// Many more keys than the table may hold: its memory is bounded, and evicting keys is safe.
 #[test]
-fn a_flood_of_misses_takes_a_small_part_of_the_memory() {
+fn a_flood_of_misses_uses_bounded_memory() {
     let server = Server::under_test(&["-m", "64"]);
     let mut wire = server.connect();
     wire.expect(b"md held H3600\r\n", b"NF\r\n");

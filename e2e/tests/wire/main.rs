@@ -88,7 +88,7 @@ fn matches(text: &str, pattern: &str) -> bool {
 }
 
 #[test]
-fn patterns_match_numbers_and_nothing_else() {
+fn patterns_match_only_numbers() {
     assert!(matches("c12 x\r\n", "c<n> x\r\n"));
     assert!(!matches("c x\r\n", "c<n> x\r\n"));
     assert!(!matches("c12 x\r\nmore", "c<n> x\r\n"));

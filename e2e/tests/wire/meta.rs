@@ -129,7 +129,7 @@ fn meta_delete_and_arithmetic() {
 
 /// memcached forgets it if a reply to an earlier request has not been sent yet.
 #[test]
-fn what_is_stale_or_won_stays_so_when_it_is_changed() {
+fn stale_and_won_flags_survive_changes() {
     let server = Server::holdall(&[]);
     let mut wire = server.connect();
     wire.expect(
@@ -159,7 +159,7 @@ fn keys_in_base64() {
 
 /// `E` sets the new cas unique; 1.6.18 does not know it.
 #[test]
-fn a_cas_unique_may_be_chosen() {
+fn a_client_can_set_the_cas_unique() {
     let server = Server::under_test(&[]);
     if server.kind() == Kind::Memcached {
         return;

@@ -15,7 +15,7 @@ const READ_BY_MONITORS: &str = "pid uptime time version pointer_size rusage_user
     moves_to_warm moves_within_lru lrutail_reflocked slabs_moved malloc_fails";
 
 #[test]
-fn names_that_monitors_read_are_there() {
+fn names_read_by_monitors_exist() {
     let server = Server::under_test(&[]);
     let got: BTreeSet<String> = server.stats("").into_iter().map(|(name, _)| name).collect();
     let missing: Vec<_> =
@@ -83,7 +83,7 @@ fn counts_add_up() {
 }
 
 #[test]
-fn groups_have_their_shape() {
+fn statistics_groups_have_the_expected_names() {
     let server = Server::under_test(&[]);
     server.connect().expect(b"set a 0 0 1\r\nx\r\n", b"STORED\r\n");
     let names =

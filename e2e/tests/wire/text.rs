@@ -145,7 +145,7 @@ const ARITHMETIC: &[Row] = &[
 ];
 
 #[test]
-fn lines() {
+fn line_endings_and_unknown_commands() {
     check(&Server::under_test(&[]), LINES);
 }
 
@@ -170,7 +170,7 @@ fn incr_and_decr() {
 }
 
 #[test]
-fn a_shorter_number_may_be_padded_but_counts_on() {
+fn a_padded_shorter_number_remains_countable() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     wire.expect(b"set n 0 0 3\r\n100\r\ndecr n 1\r\n", b"STORED\r\n99\r\n");
@@ -184,13 +184,13 @@ fn a_shorter_number_may_be_padded_but_counts_on() {
 }
 
 #[test]
-fn quit_sends_what_was_asked_before_and_closes() {
+fn quit_sends_pending_replies_and_closes() {
     let server = Server::under_test(&[]);
     closes(&server, b"get a\r\nquit\r\n", b"END\r\n");
 }
 
 #[test]
-fn a_line_without_end_is_cut_off_after_2048_bytes() {
+fn an_unterminated_line_closes_after_2048_bytes() {
     let server = Server::under_test(&[]);
     closes(&server, &[b'x'; 5000], b"");
     closes(&server, &[b"set ".as_slice(), &[b'k'; 5000]].concat(), b"");
@@ -209,12 +209,12 @@ fn a_get_line_may_be_long() {
 }
 
 #[test]
-fn http_is_refused_without_a_word() {
+fn http_requests_are_closed_silently() {
     closes(&Server::under_test(&[]), b"POST / HTTP/1.1\r\nHost: x\r\n\r\n", b"");
 }
 
 #[test]
-fn keys_have_250_bytes_at_most() {
+fn keys_have_at_most_250_bytes() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     let (fits, long) = ("k".repeat(250), "k".repeat(251));
@@ -235,7 +235,7 @@ fn keys_have_250_bytes_at_most() {
 }
 
 #[test]
-fn a_value_too_large_is_swallowed_and_takes_the_old_one_with_it() {
+fn a_too_large_value_is_discarded_and_removes_the_old_one() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     let large = [vec![b'x'; 1_049_600], b"\r\n".to_vec()].concat();
@@ -262,7 +262,7 @@ fn the_largest_value_that_fits_is_stored() {
 }
 
 #[test]
-fn an_item_dies_within_its_second() {
+fn an_item_expires_within_its_second() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     wire.expect(b"set a 0 2 1\r\nx\r\nset b 0 100 1\r\nx\r\n", b"STORED\r\nSTORED\r\n");
@@ -273,7 +273,7 @@ fn an_item_dies_within_its_second() {
 }
 
 #[test]
-fn a_delayed_flush_takes_place_when_its_time_comes() {
+fn a_delayed_flush_happens_at_its_time() {
     let server = Server::under_test(&[]);
     let mut wire = server.connect();
     wire.expect(

@@ -20,7 +20,7 @@ const SLABS: &[Row] = &[
 ];
 
 #[test]
-fn slabs_is_answered_as_by_memcached() {
+fn slabs_replies_match_memcached() {
     check(&Server::under_test(&[]), SLABS);
 }
 
@@ -41,7 +41,7 @@ const CRAWLER: &[Row] = &[
 ];
 
 #[test]
-fn lru_crawler_is_answered_as_by_memcached() {
+fn lru_crawler_replies_match_memcached() {
     check(&Server::under_test(&[]), CRAWLER);
 }
 
@@ -57,7 +57,7 @@ fn becomes(server: &Server, name: &str, want: u64) -> bool {
 /// Neither the ring (`transient_ttl=0`) nor the bags' passes reach these items at once: a crawl
 /// does, and counts them.
 #[test]
-fn a_crawl_frees_what_has_expired() {
+fn a_crawl_frees_expired_items() {
     let server =
         Server::holdall(&["-o", "transient_ttl=0,lru_crawler_sleep=7,lru_crawler_tocrawl=500"]);
     let mut wire = server.connect();
@@ -82,7 +82,7 @@ fn a_crawl_frees_what_has_expired() {
 /// A crawl that pauses for a second after each thousand items runs for long: a second one is
 /// refused, and `disable` ends it.
 #[test]
-fn a_crawl_pauses_as_told_and_ends_when_told() {
+fn a_crawl_honours_its_pause_and_disable() {
     let server = Server::holdall(&["-o", "lru_crawler_sleep=1000000"]);
     let mut wire = server.connect();
     for number in 0..5000 {
@@ -114,7 +114,7 @@ const LRU: &[Row] = &[
 ];
 
 #[test]
-fn lru_is_answered_as_by_memcached() {
+fn lru_replies_match_memcached() {
     check(&Server::under_test(&[]), LRU);
 }
 

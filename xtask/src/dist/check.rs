@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_binary_of_another_commit_is_named_with_what_to_do() {
+    fn a_binary_of_another_commit_is_reported_with_the_fix() {
         let text = "holdall 0.1.0\ncommit    0123456789ab\nsystem    linux\n";
         assert!(of_commit(text, "0123456789ab").is_ok());
         let why = of_commit(text, "ba9876543210").unwrap_err().to_string();

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mirror_of_central_is_taken() {
+    fn the_mirror_of_central_is_used() {
         let settings = "<settings><mirrors>\
             <mirror><mirrorOf>jboss</mirrorOf><url>http://a</url></mirror>\
             <mirror><url> https://b/maven </url><mirrorOf>x,central</mirrorOf></mirror></mirrors></settings>";

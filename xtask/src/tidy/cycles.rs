@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_named_with_its_lines() {
+    fn a_cycle_is_reported_with_its_lines() {
         let files = [
             ("lib.rs", "mod a; mod b; mod c; mod d;"),
             ("a.rs", "\nuse crate::b::B;"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_of_a_folder_are_bound_and_a_folder_and_its_modules_are_not() {
+    fn cycles_are_refused_between_siblings_but_not_with_a_parent() {
         let folder = ("a/mod.rs", "mod b; mod c; pub use b::B;");
         let up = ("a/b.rs", "use super::A;");
         assert!(of(&[("lib.rs", "mod a;"), folder, up, ("a/c.rs", "use super::b::B;")]).is_empty());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_and_programs_are_not_bound() {
+    fn tests_and_programs_are_exempt() {
         let root = ("lib.rs", "mod a;\n#[cfg(test)]\nmod b;");
         let files = [root, ("a.rs", "use crate::b;"), ("b.rs", "use crate::a;")];
         assert!(of(&files).is_empty());
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_of_itself_ends() {
+    fn a_self_import_terminates() {
         assert!(of(&[("lib.rs", "mod a;\nuse b::b;"), ("a.rs", "use crate::b;")]).is_empty());
     }
 }

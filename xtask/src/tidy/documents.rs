@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_gone_is_found() {
+    fn a_missing_path_is_reported() {
         let text = "`docs/gone.md`, `docs/here.md:7`, `docs/*.md`, `gone.rs`";
         let gone = paths_named("ARCHITECTURE.md", text, |path| path == "docs/here.md");
         assert_eq!(gone, ["ARCHITECTURE.md: names docs/gone.md, which does not exist"]);
     }
 
     #[test]
-    fn a_function_that_is_gone_is_found() {
+    fn a_missing_function_is_reported() {
         let text = "(`one` in `a.rs`), `one`, `two` and `three` in\n`a.rs`, `four` or `a.rs`; `five` in `b.md`";
         let read = |path: &str| (path == "a.rs").then_some("fn one() {}\nfn two() {}\n");
         assert_eq!(
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_a_test_is_found() {
+    fn a_row_without_a_test_is_reported() {
         let text = "| row | here | shown by |\n| --- | --- | --- |\n| a | same | `t` in `x.rs` |\n\
             | b | differs | [why](p.md) |\n| c | same | |\n\n| row | why |\n| d | e |\n";
         assert_eq!(
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_a_heading_that_is_gone_is_found() {
+    fn a_link_to_a_missing_heading_is_reported() {
         let read =
             |path: &str| (path == "docs/b.md").then_some("# `a -b` and C\n```\n# not\n```\n");
         let text = "[x](b.md#a--b-and-c), [y](b.md#not), [z](#own), [w](c.md#x)\n## Own\n";
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_a_page_that_is_gone_is_found() {
+    fn a_link_to_a_missing_page_is_reported() {
         let text = "[a](../README.md#x), [b](gone.md), [c](https://x.example), [d](#here)";
         let gone = links("docs/client.md", text, |path| path == "README.md");
         assert_eq!(gone, ["docs/client.md: links to gone.md, which does not exist"]);
     }
 
     #[test]
-    fn records_have_each_number_once_and_stand_in_the_index() {
+    fn record_numbers_are_unique_and_listed_in_the_index() {
         let mut pages = vec![
             page("docs/decisions/README.md", "[a](0001-a.md) [b](0002-b.md)"),
             page("docs/decisions/0001-a.md", "# 1. A\n"),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_citation_of_no_record_is_found() {
+    fn a_citation_of_a_missing_record_is_reported() {
         let numbers = BTreeSet::from([1, 2, 3]);
         assert!(cited("a.md", "(decision 3), decisions 1, 2 and 3. The 9", &numbers).is_empty());
         let comment = "// See decisions 2 and\n// 31, or decision 4: 77 bytes.";

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn trees_of_imports_are_read() {
+    fn import_trees_are_parsed() {
         let text = "use crate::{a::B,\n c::{self, D as E, f::*}};\nuse super::G;\nuse ::h::I;\n";
         let name = |name: &str| Some(name.to_owned());
         assert_eq!(
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_in_code_are_read_and_those_in_comments_and_visibilities_are_not() {
+    fn paths_in_comments_and_visibilities_are_ignored() {
         let text = "//! crate::a\npub(in crate::b) fn f(self) -> crate::c::D<super::E> {\n\
             self.g(\"crate::h\"); $crate::i!(); crate::j::K::<u8>::l() }\n";
         let found: Vec<String> = paths(text).into_iter().map(|(path, ..)| path).collect();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn code_of_tests_is_left_out() {
+    fn test_code_is_excluded() {
         let text = "#[cfg(test)]\nmod a;\n#[cfg(all(test, loom))]\n#[path = \"x.rs\"]\nmod b;\n\
             #[cfg(test)]\nuse crate::{c, d};\n#[cfg(test)]\nfn e() { crate::f() }\n\
             struct G { #[cfg(test)] h: crate::i, n: crate::o }\nmod j;\n#[cfg(test)]\nmod k { use super::*; }\n\
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_inside_a_file_are_known() {
+    fn inline_modules_are_recognized() {
         let text = "mod a { use super::b; fn c() {} mod d { use super::e; } }\nuse super::f;\n";
         let inside: Vec<String> =
             read(text).named.iter().map(|named| named.inside.join("::")).collect();

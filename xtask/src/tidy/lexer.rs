@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_strings_are_no_code() {
+    fn comments_and_strings_are_not_code() {
         let text = "let a = \"b \\\"c\\\" d\\nq\"; // e\n/* f\n g */ h('i', '\\'', 'j')\n";
         assert_eq!(
             words(text),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_and_raw_strings_end_where_they_do() {
+    fn lifetimes_and_raw_strings_are_delimited_correctly() {
         let text = "fn a<'b>(var: &'b str) { r#\"c \" d\"#; br\"e\"; x / y }\n";
         let code: Vec<&str> =
             source_words(text).iter().filter(|word| word.is_code).map(|word| word.text).collect();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn code_alone_is_kept_in_its_lines() {
+    fn only_code_is_kept_in_its_lines() {
         let text = "a /* b\n */ c \"d\" 'e' // f\ng";
         let kept = code(text);
         assert_eq!(kept.lines().count(), 3);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_pages_are_counted() {
+    fn page_words_have_line_numbers() {
         let text = "# A b\n\n    c_d\n";
         let found = page_words(text);
         assert_eq!(found.last(), Some(&Token { text: "c_d", line: 3, is_code: false }));

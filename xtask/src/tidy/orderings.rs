@@ -84,7 +84,7 @@ mod tests {
     const NAME: &str = "crates/a/src/b.rs";
 
     #[test]
-    fn a_file_says_once_why_relaxed_is_enough() {
+    fn relaxed_needs_one_explanation_per_file() {
         let text =
             "use std::sync::atomic::Ordering::Relaxed;\na.load(Relaxed);\nb.load(Relaxed);\n";
         assert_eq!(
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strong_ordering_names_its_partner() {
+    fn a_strong_ordering_must_name_its_partner() {
         let text = "a.store(1, Ordering::Release);\n";
         assert_eq!(source(NAME, text), ["crates/a/src/b.rs:1: Release without its partner"]);
         assert!(source(NAME, &format!("// Pairs.\n// It pairs with `load`.\n{text}")).is_empty());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_not_bound() {
+    fn tests_are_exempt() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests { fn b() { c.load(Ordering::SeqCst); } }\n";
         assert!(source(NAME, text).is_empty());
         let used = "c.load(Ordering::Relaxed);\n";
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn other_things_of_these_names_are_no_orderings() {
+    fn other_items_with_ordering_names_are_ignored() {
         assert!(source(NAME, "match a { Action::Release => {} }\n").is_empty());
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_comments_are_found_and_wide_code_is_not() {
+    fn wide_comments_are_reported_but_not_wide_code() {
         let wide = "x".repeat(98);
         let text = format!("/// {wide}\nlet a = \"{wide}{wide}\";\nlet b; // {wide}\n// {}\n", "x");
         let breaches = columns("a.rs", &text);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_prose_is_found_and_a_wide_block_is_not() {
+    fn wide_prose_is_reported_but_not_wide_blocks() {
         let wide = "word ".repeat(21);
         let free = format!("```\n{wide}\n```\n| {wide} |\n    {wide}\n{}\n", "x".repeat(101));
         assert!(page_columns("a.md", &free).is_empty());
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_no_question() {
+    fn a_header_must_not_be_a_question() {
         assert_eq!(questions("a.rs", "//! What stands here.\n").len(), 1);
         assert_eq!(questions("a.rs", "//! Who, and more.\n").len(), 1);
         assert!(questions("a.rs", "//! Whatever is sent: parsed.\n").is_empty());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_comment_of_a_public_item_is_no_question() {
+    fn a_public_items_comment_must_not_be_a_question() {
         let asks = |text: &str| questions("a.rs", text).len() == 1;
         assert!(asks("/// Whether it is.\npub fn a() {}\n"));
         assert!(asks("/// Why.\n#[error(\"a\")]\n#[allow(\n    b\n)]\npub struct A;\n"));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_header_a_long_file_and_a_missing_forbid_are_found() {
+    fn missing_headers_and_forbids_and_long_files_are_reported() {
         let text = "fn main() {}\n".repeat(901);
         assert_eq!(source("crates/proto/src/lib.rs", &text, MAP).len(), 3);
     }
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_of_packages_hides_no_dependency() {
+    fn a_package_prefix_hides_no_dependency() {
         let may_use: [(&str, &[&str]); 2] = [("engine", &["store"]), ("store", &[])];
         let up = "[package]\nname = \"holdall-store\"\n[dependencies]\nengine.workspace = true\n";
         assert_eq!(dependencies("Cargo.toml", up, &may_use).len(), 1);
     }
 
     #[test]
-    fn packages_are_named_after_their_folders_and_say_whether_they_are_published() {
+    fn packages_match_their_folders_and_declare_publish() {
         let private = "name = \"holdall-store\"\npublish = false\n[lib]\nname = \"store\"\n";
         assert!(package("crates/store/Cargo.toml", private).is_empty());
         assert_eq!(package("crates/net/Cargo.toml", private).len(), 1);

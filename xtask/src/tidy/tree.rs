@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dumps_and_editors_files_are_refused() {
+    fn dumps_and_editor_files_are_refused() {
         let good = [
             "crates/store/src/lib.rs",
             ".github/workflows/ci.yml",
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_licence_is_there_and_whole() {
+    fn the_licence_is_present_and_complete() {
         let whole = include_str!("../../../LICENSE");
         assert_eq!(licence(Some(whole)), None);
         assert!(licence(None).unwrap().contains("missing"));

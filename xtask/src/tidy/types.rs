@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn types_of_one_name_are_counted_apart() {
+    fn types_of_the_same_name_are_counted_separately() {
         let text = format!("struct Same<'a, T>(T);\n{}", methods("Same", 30));
         assert!(of(&[("crates/a/src/b.rs", &text), ("crates/a/src/c.rs", &text)]).is_empty());
     }
 
     #[test]
-    fn tests_do_not_count() {
+    fn test_methods_do_not_count() {
         let text = format!("struct A<'a, T>(T);\n#[cfg(test)]\nmod tests {{\n{}", methods("A", 41));
         assert!(of(&[("crates/a/src/b.rs", &text)]).is_empty());
     }

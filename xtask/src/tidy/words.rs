@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_found_in_code_comments_and_strings_as_a_part_of_names() {
+    fn words_are_found_in_code_comments_strings_and_names() {
         let text =
             "//! Has a gizmo.\nstruct OldGizmo { max_gizmos: u8 }\nconst A: &str = \"Gizmo\";\n";
         let breaches = source("a.rs", text, &table());
@@ -177,21 +177,21 @@ mod tests {
     }
 
     #[test]
-    fn names_are_refused_in_code_alone_and_in_their_spelling() {
+    fn names_are_refused_only_in_code_and_in_their_spelling() {
         let text = "// A Blob.\nstruct BlobStore; let blob = \"Blob\"; fn a(b: Blobby) {}\n";
         let breaches = source("a.rs", text, &table());
         assert_eq!(breaches, ["a.rs:2: `Blob` in `BlobStore`: say value"]);
     }
 
     #[test]
-    fn names_of_files_are_whole() {
+    fn file_names_are_matched_as_a_whole() {
         assert_eq!(source("crates/a/src/stuff/mod.rs", "", &table()).len(), 1);
         assert_eq!(source("crates/a/src/old_gizmo.rs", "", &table()).len(), 1);
         assert!(source("crates/a/src/old_stuff.rs", "let stuff = 1;", &table()).is_empty());
     }
 
     #[test]
-    fn phrases_are_found_over_the_ends_of_lines() {
+    fn phrases_are_found_across_line_breaks() {
         let text = "/// It is very\n/// much so; see paper 123.\n";
         assert_eq!(source("a.rs", text, &table()).len(), 2);
         assert_eq!(page("a.md", "Very much.\n\nPaper 001, gizmo.\n", &table()).len(), 3);

@@ -33,7 +33,7 @@ fn empty<T>() -> Refill<std::iter::Empty<T>> {
 }
 
 #[test]
-fn a_list_is_refilled_by_half_of_what_it_may_keep() {
+fn a_list_is_refilled_to_half_of_its_limit() {
     let kept = list(6);
     assert_eq!((kept.len(), kept.taken()), (3, 1));
     let taken: Vec<_> = std::iter::from_fn(|| kept.take(empty, drop)).collect();
@@ -62,7 +62,7 @@ fn a_full_list_gives_older_chunks_back() {
 }
 
 #[test]
-fn chunks_are_given_up_shared_and_limited() {
+fn chunks_can_be_released_shared_and_limited() {
     let (kept, mut into) = (list(8), Vec::new());
     kept.give_up(|chunk| chunk % 2 == 0, &mut into);
     assert_eq!((&into[..], kept.len()), (&[102, 104][..], 2));

@@ -133,7 +133,7 @@ fn no_reuse_before_the_reader_quiesces() {
 /// the heavy half. Seen to fail: `enter` without its barrier; a relaxed store in `leave`; a relaxed
 /// load in `is_outside`; an `enter` that stores nothing.
 #[test]
-fn no_reuse_within_a_section_that_is_not_announced() {
+fn no_reuse_within_an_unannounced_section() {
     model(|| {
         let world = World::new();
         let slot = world.qsbr.register().unwrap();

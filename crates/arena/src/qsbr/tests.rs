@@ -7,7 +7,7 @@ use std::thread;
 
 /// With no thread online, two advances are enough and one is not.
 #[test]
-fn grace_is_two_epochs() {
+fn a_grace_period_is_two_epochs() {
     let qsbr = Qsbr::new(1);
     let retired_at = qsbr.epoch();
     assert_eq!(qsbr.try_advance(), retired_at + 1);
@@ -45,7 +45,7 @@ fn an_online_slot_holds_the_epoch_back() {
 
 /// A forced advance passes a thread that is between sections, and no other.
 #[test]
-fn a_section_holds_a_forced_advance_back_and_a_turn_does_not() {
+fn only_a_section_holds_back_a_forced_advance() {
     let qsbr = Qsbr::new(2);
     let (slot, other) = (qsbr.register().unwrap(), qsbr.register().unwrap());
     qsbr.online(slot);
@@ -60,7 +60,7 @@ fn a_section_holds_a_forced_advance_back_and_a_turn_does_not() {
 
 /// Slots are handed out once, run out, and come back.
 #[test]
-fn slots_are_given_back() {
+fn unregistered_slots_can_be_reused() {
     let qsbr = Qsbr::new(2);
     assert!(qsbr.is_empty());
     let (a, b) = (qsbr.register().unwrap(), qsbr.register().unwrap());

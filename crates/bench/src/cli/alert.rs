@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn promtool_takes_the_rule_of_every_kind_of_bound() {
+    fn promtool_accepts_rules_for_every_kind_of_bound() {
         for bound in ["p99<1ms", "mean<=100us && p99.73<=1ms", "median<2s"] {
             for role in [Role::Route, Role::Serve] {
                 let rule = rule(bound, role).unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greatest_latency_and_a_time_without_a_unit_are_refused() {
+    fn bounds_on_the_maximum_and_times_without_a_unit_are_refused() {
         assert!(rule("max<1s", Role::Route).is_err());
         for wrong in ["", "5", "m", "0m", "5m;"] {
             assert!(duration(wrong).is_err(), "{wrong}");

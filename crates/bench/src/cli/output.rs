@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_result_outlives_a_run_that_fails_and_inputs_are_no_outputs() {
+    fn failed_runs_keep_old_results_and_inputs_are_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.json");
         fs::write(&path, "old").unwrap();

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_apart_by_as_little_as_it_takes() {
+    fn files_get_the_shortest_distinct_names() {
         for (files, want) in [
             (vec!["/x/holdall.json", "memcached.json"], vec!["holdall", "memcached"]),
             (vec!["/x/holdall/c.json", "/x/redis/c.json"], vec!["holdall/c", "redis/c"]),

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_in_a_unit_that_people_read() {
+    fn times_are_shown_in_a_readable_unit() {
         for (micros, text) in [
             (0.5, "0.5 µs"),
             (20.0, "20 µs"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_has_few_labels_and_names_no_number_twice() {
+    fn a_logarithmic_axis_has_few_labels_and_no_duplicates() {
         for least in [0.9, 0.09, 3.0, 9.0] {
             for most in [9.5, 12.0, 120.0, 1e4, 3e6] {
                 let axis = Logarithmic::new((least, most));

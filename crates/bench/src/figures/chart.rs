@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_tells_its_value_its_repeats_and_its_doubt() {
+    fn a_tooltip_shows_value_range_and_doubt() {
         let dot = Dot {
             at: (12.0, 1500.0),
             range: Some((1000.0, 2000.0)),

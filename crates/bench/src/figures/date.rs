@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn seconds_become_calendar_dates() {
         for (seconds, wanted) in [
             (0, ""),
             (1, "1970-01-01"),

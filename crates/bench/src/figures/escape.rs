@@ -10,7 +10,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_says_is_text_and_no_markup() {
+    fn text_is_escaped_for_svg() {
         assert_eq!(escaped("<b a=\"x\">&"), "&lt;b a=&quot;x&quot;&gt;&amp;");
     }
 }

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_is_wider_than_the_chart_and_a_place_keeps_its_colour() {
+    fn long_names_are_cut_and_series_keep_their_colours() {
         let long = "x".repeat(200);
         let legend = Legend::new([None, Some(long.as_str()), Some("ä")], Mark::Area, 380);
         let placed: Vec<(usize, usize)> =

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_place_is_sure_where_repeats_lie_apart() {
+    fn the_first_place_is_sure_if_the_repeats_do_not_overlap() {
         let of = |first, second| {
             ranked(vec![entry("b", 50_000.0, second), entry("a", 100_000.0, first)])
         };

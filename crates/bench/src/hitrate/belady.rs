@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_was_stopped_ends_with_an_error() {
+    fn interrupted_work_returns_an_error() {
         let stop = Arc::new(AtomicBool::new(false));
         let (key_bytes, value_bytes, lifetime_secs) = (1, 1, 0);
         let request = Request { id: 1, key_bytes, value_bytes, lifetime_secs, action: Action::Get };
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn no_choice_of_what_to_keep_is_better_for_objects_of_one_size() {
+    fn the_bound_is_optimal_for_objects_of_equal_size() {
         // Belady's own example: 1 2 3 4 1 2 5 1 2 3 4 5 with three places has seven misses.
         assert_eq!(hits(&[1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5], 3), 5);
         let mut rng = SmallRng::seed_from_u64(5);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn with_sizes_one_large_object_makes_room_for_many_small_ones() {
+    fn the_bound_with_sizes_prefers_many_small_objects() {
         // The large one is used sooner than each small one, but takes the room of ten.
         let small: Vec<_> = (1..=10).map(|id| (id, 10, Action::Get)).collect();
         let large = (99, 100, Action::Get);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn with_sizes_objects_of_one_size_hit_what_the_optimum_hits() {
+    fn both_bounds_agree_for_objects_of_equal_size() {
         let mut rng = SmallRng::seed_from_u64(5);
         // As many as a sample, so that all are examined.
         let trace: Vec<_> = (0..5000).map(|_| (rng.random_range(0..90), 1, Action::Get)).collect();

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_gives_what_its_name_says() {
+    fn each_kind_generates_its_pattern() {
         for kind in Kind::value_variants() {
             assert_eq!(ids(*kind, 1000, 5000), ids(*kind, 1000, 5000), "{kind:?}");
         }
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn lifetimes_are_of_a_second_to_a_day() {
+    fn lifetimes_range_from_a_second_to_a_day() {
         let preset = Preset { kind: Kind::Lifetimes, keys: 50_000, requests: 50_000, seed: 1 };
         let requests: Vec<Request> = preset.requests().unwrap().collect();
         let of: HashMap<u64, u32> =
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn web_values_are_of_20_bytes_to_8_kilobytes() {
+    fn web_values_range_from_20_bytes_to_8_kilobytes() {
         let sizes: Vec<u32> = (0..10_000).map(web_bytes).collect();
         assert!(sizes.iter().all(|bytes| (20..=8192).contains(bytes)));
         let small = sizes.iter().filter(|bytes| **bytes < 160).count();

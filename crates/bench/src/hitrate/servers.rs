@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_installed_is_said_by_name() {
+    fn a_missing_server_is_named() {
         let own = Path::new("/nowhere/holdall");
         let wanted = |name: &str| vec![name.to_owned()];
         let error = find(Some(&wanted("holdall")), own, 1).unwrap_err().to_string();

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scans_come_between_and_their_keys_come_once() {
+    fn scans_are_interleaved_with_unique_keys() {
         let synthetic = Synthetic {
             keys: 10,
             pattern: Pattern::Sequential,

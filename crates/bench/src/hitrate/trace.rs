@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_cut_short_is_told_after_its_last_whole_request() {
+    fn a_truncated_trace_is_read_up_to_its_last_whole_request() {
         let (requests, error) = read(Format::Oracle, &[1; 24 + 13]);
         assert_eq!(requests.len(), 1);
         assert!(error.unwrap().contains("cut short: 13 bytes"));
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_by_line() {
+    fn malformed_traces_are_refused_with_their_line() {
         for (format, text, words) in [
             (Format::Csv, "", "empty"),
             (Format::Csv, "1,2,3,4,5\n", "5 columns"),

@@ -103,7 +103,7 @@ mod tests {
     use base64::prelude::BASE64_STANDARD;
 
     #[test]
-    fn both_forms_tell_the_same_times() {
+    fn both_file_formats_contain_the_same_times() {
         let folder = tempfile::tempdir().unwrap();
         let mut times = Histogram::<u64>::new(3).unwrap();
         for micros in 1..=1000 {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_named_as_memtier_names_them() {
+    fn file_names_match_memtier() {
         let file = file(Path::new("out/load"), "GET", 2, "hgrm");
         assert_eq!(file, Path::new("out/load_GET_command_run_2.hgrm"));
     }

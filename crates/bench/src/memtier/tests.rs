@@ -79,7 +79,7 @@ const DONE: [(&str, &str); 46] = [
 ];
 
 #[test]
-fn every_flag_of_memtier_has_an_effect_or_is_told_by_name() {
+fn every_memtier_flag_has_an_effect_or_is_reported() {
     let mut tried = BTreeSet::new();
     for (beside, flag) in DONE {
         let name = flag.trim_start_matches('-').split(['=', ' ']).next().unwrap();
@@ -136,7 +136,7 @@ fn the_studys_command_line_is_read() {
 }
 
 #[test]
-fn defaults_are_memtiers() {
+fn defaults_match_memtier() {
     let run = memtier("").unwrap();
     let spec = &run.spec;
     assert_eq!((spec.threads, spec.connections, run.requests), (4, 50, Some(10_000)));
@@ -178,7 +178,7 @@ fn credentials_are_a_password_or_a_user_and_a_password() {
 }
 
 #[test]
-fn what_is_unknown_or_makes_no_sense_is_refused() {
+fn unknown_and_invalid_flags_are_refused() {
     for (line, words) in [
         ("--frobnicate", "unknown flag"),
         ("-Q", "unknown flag"),
@@ -210,7 +210,7 @@ fn what_is_unknown_or_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn numbers_that_no_run_takes_are_refused_as_wrong_usage() {
+fn out_of_range_numbers_are_usage_errors() {
     for line in [
         "--test-time inf",
         "--test-time 1e30",
@@ -241,7 +241,7 @@ fn numbers_that_no_run_takes_are_refused_as_wrong_usage() {
 }
 
 #[test]
-fn sets_alone_go_by_their_own_pattern() {
+fn a_load_of_only_sets_follows_the_set_pattern() {
     let only = memtier("--ratio 1:0 --key-pattern P:R -n allkeys --key-maximum 9999").unwrap();
     assert_eq!((only.spec.pattern, only.warnings.len()), (Pattern::Sequential, 0));
     // Ten thousand keys, divided among 200 connections.
@@ -256,7 +256,7 @@ fn sets_alone_go_by_their_own_pattern() {
 }
 
 #[test]
-fn every_flag_of_mcblaster_has_an_effect_or_is_told_by_name() {
+fn every_mcblaster_flag_has_an_effect_or_is_reported() {
     let base = "-p 1 -r 5 127.0.0.1";
     for (letter, value, what, words) in mcblaster::FLAGS {
         let flag = format!("-{letter}{}", if value.is_some() { "77" } else { "" });
@@ -293,7 +293,7 @@ fn the_papers_command_lines_are_read() {
 }
 
 #[test]
-fn what_mcblaster_would_not_take_is_refused() {
+fn invalid_mcblaster_command_lines_are_refused() {
     for (line, words) in [
         ("-Q 1 h", "unknown flag"),
         ("-qQ h", "unknown flag"),

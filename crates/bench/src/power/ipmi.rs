@@ -90,7 +90,7 @@ mod tests {
 
     /// This machine may have ipmitool, a controller, both or neither.
     #[test]
-    fn a_host_without_watts_is_told_in_words() {
+    fn a_host_without_a_power_reading_is_an_error() {
         let controller = Controller { host: Some("127.0.0.1".to_owned()), login: None };
         let error = controller.watts().unwrap_err().to_string();
         assert!(error.starts_with("ipmitool"), "{error}");

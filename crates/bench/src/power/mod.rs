@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn package_counters_are_added_and_may_wrap() {
+    fn package_counters_are_summed_across_wraparound() {
         let folder = std::env::temp_dir().join(format!("holdall-rapl-{}", std::process::id()));
         let write = |name: &str, energy: u64| {
             fs::create_dir_all(folder.join(name)).unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_named_in_one_word() {
+    fn power_sources_are_parsed() {
         assert_eq!("95.5".parse(), Ok(Source::Watts(95.5)));
         assert_eq!("csv:a.csv".parse(), Ok(Source::Csv(PathBuf::from("a.csv"))));
         assert_eq!("rapl".parse(), Ok(Source::Rapl(PathBuf::from("/sys/class/powercap"))));

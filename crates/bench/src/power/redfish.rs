@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_watts_is_said_in_words() {
+    fn a_resource_without_watts_is_a_clear_error() {
         let (base, (_file, good)) = (controller(), access("admin:secret"));
         let told = |path: &str, access: &Access| {
             let url = format!("{base}/redfish/v1/{path}");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_does_not_measure_has_no_zero_watts() {
+    fn a_reading_of_zero_watts_is_an_error() {
         let error = watts(&json!({"PowerControl": [{"PowerConsumedWatts": 0}]})).unwrap_err();
         assert!(error.to_string().contains("does not measure"), "{error}");
     }

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_meter_that_is_away_is_told_at_once_or_at_the_end() {
+    fn a_failed_meter_is_reported_at_the_start_or_end() {
         assert!(Sampled::begin(Box::new(|| Err(anyhow!("away")))).is_err());
         let mut answers = [Ok(100.0), Err(anyhow!("gone"))].into_iter();
         let (told, read) = channel();

@@ -160,7 +160,7 @@ pub(in crate::result) mod tests {
     }
 
     #[test]
-    fn no_answer_and_a_busy_machine_are_doubts() {
+    fn missing_replies_and_a_busy_machine_are_doubts() {
         let said = |waited_us, words: &str| {
             result(waited_us).doubts().iter().any(|doubt| doubt.contains(words))
         };
@@ -197,7 +197,7 @@ pub(in crate::result) mod tests {
     }
 
     #[test]
-    fn seconds_without_an_answer_are_a_doubt_of_a_closed_loop() {
+    fn seconds_without_replies_are_a_doubt_in_a_closed_loop() {
         let mut run = result(0);
         (run.seconds, run.total.requests) = (3.5, 9);
         let second = |requests| SecondResult { requests, p50: None, p99: None, max: None };

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stages_of_a_request_are_its_whole_time() {
+    fn stages_sum_to_the_whole_time() {
         for server_get in [Some(2.0), None, Some(1e9)] {
             let mut result = result(server_get);
             result.divide(&mut requests(None), ReportedTimes::Nothing).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_the_stamps_is_parted() {
+    fn time_between_stamps_is_split_by_estimates() {
         let mut result = result(Some(2.0));
         result.divide(&mut requests(None), ReportedTimes::Nothing).unwrap();
         let [_, _, network, stacks, command, _] = &result.stages[..] else { panic!() };
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_that_took_longer_than_a_request_is_no_negative_time() {
+    fn a_slow_handshake_yields_no_negative_stage() {
         let mut result = result(Some(2.0));
         result.handshake = 1e6;
         result.divide(&mut requests(None), ReportedTimes::Nothing).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_tells_is_measured_and_the_rest_is_its_stack() {
+    fn reported_server_times_count_and_the_rest_is_its_stack() {
         let mut result = result(Some(2.0));
         let server = ServerTimes { wait: None, parse: 300, execute: 700, write: 9_000 };
         result.divide(&mut requests(Some(server)), ReportedTimes::Work).unwrap();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lay_in_the_servers_stack_is_no_network() {
+    fn waiting_in_the_servers_stack_is_not_network_time() {
         let mut result = result(Some(2.0));
         let server = ServerTimes { wait: Some(15_000), parse: 300, execute: 700, write: 9_000 };
         result.divide(&mut requests(Some(server)), ReportedTimes::WaitAndWork).unwrap();
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_out_of_their_order_are_left_out() {
+    fn out_of_order_moments_are_skipped() {
         let good = Moments { begin: 1, send: 2, sent: 3, received: 5, end: 9 };
         let parts = Parts::of(&good, None).unwrap();
         assert_eq!((parts.client, parts.sending, parts.away, parts.receiving), (1, 1, 2, 4));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_took_no_longer_than_the_reply() {
+    fn server_times_are_capped_at_the_round_trip() {
         let moments = Moments { begin: 0, send: 0, sent: 0, received: 100, end: 100 };
         let server =
             |parse, execute, write| Some(ServerTimes { wait: None, parse, execute, write });
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_result_is_read_again() {
+    fn a_saved_result_can_be_read() {
         let mut result = result(None);
         result.divide(&mut requests(None), ReportedTimes::Nothing).unwrap();
         let json = serde_json::to_string(&result).unwrap();

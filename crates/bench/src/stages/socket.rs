@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_moments_of_a_get_are_in_their_order() {
+    fn the_moments_of_a_get_are_in_order() {
         let address = server(stored);
         let mut socket = StampedSocket::open(address, Duration::from_secs(5)).unwrap();
         socket.fill(3).unwrap();
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_tells_its_times_is_asked_for_them() {
+    fn reported_server_times_are_read() {
         let times = |answer: &'static str| {
             let address = server(move |line| match line {
                 "mn times" => answer.to_owned(),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_the_value_is_told() {
+    fn a_miss_is_an_error() {
         let miss = |line: &str| match line.starts_with("get") {
             true => "END\r\n".to_owned(),
             false => stored(line),

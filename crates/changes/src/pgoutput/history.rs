@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_has_the_timeline_that_wrote_it() {
+    fn a_position_gets_the_timeline_that_wrote_it() {
         let history =
             history(3, "1\t0/300\tno recovery target specified\n\n# note\n2\t0/500\tbefore 2026\n");
         for (lsn, timeline) in [(0x300, 1), (0x301, 2), (0x500, 2), (0x501, 3)] {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_left_a_timeline_before_a_position_strays_from_it() {
+    fn a_server_that_left_the_positions_timeline_has_strayed() {
         let history = history(4, "1 0/300 a\n2 0/500 b\n");
         for (lsn, timeline, stray) in [
             (0x300, 1, None),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_another_system_leads_through_no_position_of_this_one() {
+    fn a_position_of_another_system_is_foreign() {
         let history = history(1, "");
         let of = |system| Position::Lsn { lsn: 0x300, timeline: Some(1), system };
         assert_eq!(history.strays_from(&of(Some(8))), Some(Stray::Foreign { system: 7 }));

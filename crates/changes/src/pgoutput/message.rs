@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_refused() {
+    fn unrequested_message_kinds_are_refused() {
         for (bytes, fault) in [
             (&b"S\0\0\0\x01\x01"[..], Malformed::Unknown(b'S')),
             (b"I\0\0\0\x01K\0\0", Malformed::Row(b'K')),
@@ -336,7 +336,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics(kind in prop::sample::select(b"BCRIUDTMYO".to_vec()), rest: Vec<u8>) {
+        fn arbitrary_bytes_cause_no_panic(kind in prop::sample::select(b"BCRIUDTMYO".to_vec()), rest: Vec<u8>) {
             let _ = Message::parse(&[&[kind][..], &rest].concat());
         }
     }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_servers_own_word_proves_that_a_key_is_gone() {
+    async fn only_a_servers_own_reply_proves_a_key_absent() {
         let (mut wire, mut theirs) = peer("NF\r\nNF\r\nMN\r\n").await;
         assert_eq!(first_there(&mut wire, &KEYS).await.unwrap(), None);
         drop(wire);

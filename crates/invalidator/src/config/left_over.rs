@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn deletes_on_the_disk_are_not_left_there() {
+    async fn a_configuration_that_abandons_queued_deletes_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
         assert_eq!(refusal(at, "spool_bytes_max = 0", "east"), "", "there is no folder");

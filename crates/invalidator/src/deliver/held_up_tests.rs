@@ -147,7 +147,7 @@ impl Rig {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_key_on_a_full_disk_holds_up_no_other_and_is_delivered_in_the_end() {
+async fn refused_keys_on_a_full_disk_delay_no_other() {
     let mut rig = Rig::start(20_000, 2000, 5);
     rig.until_full().await;
     rig.router.is_there.store(true, Relaxed);
@@ -167,7 +167,7 @@ async fn a_refused_key_on_a_full_disk_holds_up_no_other_and_is_delivered_in_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_smaller_than_the_window_takes_what_fits_and_memory_stays_within_two_windows() {
+async fn memory_stays_bounded_with_a_disk_smaller_than_the_window() {
     let mut rig = Rig::start(5000, 3000, 0);
     rig.until_full().await;
     let on_disk = rig.own().spool_records.load(Relaxed);
@@ -185,7 +185,7 @@ async fn a_disk_smaller_than_the_window_takes_what_fits_and_memory_stays_within_
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_disk_refused_keys_count_in_the_window_and_a_few_hold_up_nothing() {
+async fn without_a_disk_a_few_refused_keys_delay_no_other() {
     let mut rig = Rig::start(0, 1000, 1000);
     rig.router.is_there.store(true, Relaxed);
     sleep(Duration::from_secs(60)).await;
@@ -201,7 +201,7 @@ async fn without_a_disk_refused_keys_count_in_the_window_and_a_few_hold_up_nothi
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_cluster_that_was_never_there_shows_in_the_lag() {
+async fn deletes_for_a_never_reached_cluster_count_in_the_lag() {
     let mut rig = Rig::start(0, 1, 0);
     sleep(Duration::from_secs(10)).await;
     assert_eq!(rig.own().oldest_us.load(Relaxed), 1_000_000);

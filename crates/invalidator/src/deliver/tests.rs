@@ -95,7 +95,7 @@ fn delivery(seq: u64, work: Work) -> Arc<Delivery> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_out_of_reach_keeps_a_flush_waiting_and_nothing_else() {
+async fn an_unreachable_server_delays_only_the_flush() {
     let stats = Arc::new(Stats::new(["c".to_owned()]));
     let cluster = Arc::new(Cluster::default());
     cluster.is_away.store(true, Relaxed);
@@ -157,7 +157,7 @@ impl Network for Strict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delete_that_is_not_taken_is_told_and_seldom_sent_again() {
+async fn a_rejected_delete_is_logged_and_retried_slowly() {
     static TOLD: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
     for (answer, times, lines) in [
         ("CLIENT_ERROR bad command line format\r\n", 2..30, 2..4),
@@ -204,7 +204,7 @@ impl Network for Late {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_without_changes_is_away_only_while_no_router_accepts() {
+async fn an_idle_cluster_is_unavailable_only_if_no_router_accepts() {
     let stats = Arc::new(Stats::new(["c".to_owned()]));
     let cluster = Arc::new(Cluster::default());
     cluster.is_away.store(true, Relaxed);
@@ -318,7 +318,7 @@ fn in_order(batches: u64) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_batches_are_on_their_way_to_a_router_far_away_in_their_order() {
+async fn batches_to_a_distant_router_are_pipelined_in_order() {
     let (took, deleted, _) = deliver_far(200, None, None).await;
     assert_eq!(deleted, in_order(200));
     // One after the other, they would take 16 seconds of simulated time.
@@ -326,7 +326,7 @@ async fn many_batches_are_on_their_way_to_a_router_far_away_in_their_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_far_away_refused_waits_and_everything_else_is_deleted() {
+async fn deletes_refused_by_a_distant_server_wait_alone() {
     let (_, deleted, waiting) = deliver_far(100, Some(20), None).await;
     assert_eq!(waiting, 10);
     let missing: Vec<_> = in_order(100).into_iter().filter(|key| !deleted.contains(key)).collect();

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_is_said_once_for_as_long_as_it_is_found() {
+    fn a_persisting_note_is_reported_once() {
         let notes = Notes::default();
         let a = Finding::note("a".to_owned());
         let fatal = Finding::fatal("b".to_owned());
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_that_cannot_be_made_are_said_once_until_one_is_made() {
+    fn failed_checks_are_reported_once_until_one_succeeds() {
         let notes = Notes::default();
         notes.missed("a");
         notes.missed("b");

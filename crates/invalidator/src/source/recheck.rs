@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_a_gap_each_time_and_once_more_when_it_is_mended() {
+    fn a_finding_is_a_gap_at_each_check_and_once_when_it_clears() {
         let mut state = State { parts: BTreeMap::new(), has_failed: false };
         assert_eq!(state.judge(checked(None, &[]), false), None);
         assert_eq!(state.judge(checked(Some("gone"), &[]), false).as_deref(), Some("gone"));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_is_another_is_a_gap_and_a_new_one_is_none() {
+    fn a_changed_or_missing_part_is_a_gap_and_a_new_one_is_not() {
         let mut state = State { parts: BTreeMap::new(), has_failed: false };
         assert_eq!(state.judge(checked(None, &[("table t", "1")]), false), None);
         assert_eq!(
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_told_is_no_gap_a_second_time() {
+    fn changes_reported_by_the_log_are_not_a_second_gap() {
         let mut state = State { parts: BTreeMap::new(), has_failed: false };
         assert_eq!(state.judge(checked(None, &[("table t", "1")]), false), None);
         assert_eq!(state.judge(checked(None, &[("table t", "2")]), true), None);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_check_that_is_refused_is_a_gap_and_one_without_an_answer_is_none() {
+    async fn a_refused_check_is_a_gap_and_an_unanswered_one_is_not() {
         let turn = Arc::new(std::sync::atomic::AtomicU32::new(0));
         let check = move || {
             let turn = turn.fetch_add(1, Relaxed);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_good_check_grows_old_while_none_is_made() {
+    async fn the_age_of_the_last_check_grows_while_checks_fail() {
         let turn = Arc::new(std::sync::atomic::AtomicU32::new(0));
         let check = move || {
             let turn = turn.fetch_add(1, Relaxed);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_checks_at_the_interval_and_when_asked() {
+    async fn checks_run_at_the_interval_and_on_request() {
         let every = Duration::from_secs(60);
         let found = || async { Ok(checked(Some("gone"), &[])) };
         let mut recheck = Recheck::start(every, BTreeMap::new(), Notes::default(), found);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leaves_the_host_is_verified_unless_somebody_says_otherwise() {
+    fn remote_servers_are_verified_by_default() {
         use SslMode::{Disable, Prefer, VerifyFull};
         for (host, mode) in [
             ("127.0.0.1", Prefer),

@@ -205,7 +205,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn one_holds_it_and_the_next_takes_it_when_the_first_is_gone() {
+    async fn a_released_lock_passes_to_the_next_holder() {
         let world = World::default();
         let (mut first, mut second) = (lock(&world), lock(&world));
         assert_eq!(first.hold().await, Ok(true));
@@ -216,7 +216,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_away_decides_nothing_and_one_that_is_back_is_asked() {
+    async fn an_unavailable_server_is_ignored_until_it_returns() {
         let world = World::default();
         let (mut first, mut second) = (lock(&world), lock(&world));
         world.lock().away = vec!["a".to_owned()];

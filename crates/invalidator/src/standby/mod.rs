@@ -226,7 +226,7 @@ mod tests {
 
     /// The waiting invalidator checks each half second.
     #[tokio::test(start_paused = true)]
-    async fn who_works_has_the_lock_again_as_soon_as_the_database_is_back() {
+    async fn the_active_instance_retakes_the_lock_after_an_outage() {
         let world = World::default();
         let mut first = member(&world);
         assert!(!first.wait().await.expect("the lock is free"));

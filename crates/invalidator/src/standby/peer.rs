@@ -49,7 +49,7 @@ mod tests {
     use crate::stats::Stats;
 
     #[test]
-    fn what_an_invalidator_says_is_understood() {
+    fn the_status_of_a_peer_is_parsed() {
         let stats = Stats::new([]);
         assert_eq!(parse(&stats.text(0)), Peer { is_working: true, ..Peer::default() });
         *stats.delivered_position.lock() = "lsn:0/5".to_owned();

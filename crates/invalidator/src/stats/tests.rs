@@ -20,7 +20,7 @@ fn the_page_names_each_cluster() {
 }
 
 #[test]
-fn promtool_finds_nothing_to_say_about_the_names() {
+fn promtool_accepts_the_metric_names() {
     let stats = Stats::new(["a".to_owned()]);
     stats.behind_bytes.store(1, Relaxed);
     stats.log_room_bytes.store(1, Relaxed);
@@ -58,7 +58,7 @@ fn a_number_that_also_falls_is_a_gauge() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_canary_is_an_age_and_an_obstacle() {
+async fn a_late_canary_shows_its_age_and_blocks_readiness() {
     let stats = Stats::new(["a".to_owned(), "b".to_owned()]);
     assert!(!stats.page(0).into_text().contains("canary"), "there is none");
     stats.canary_every.set(Duration::from_secs(2)).unwrap();
@@ -84,7 +84,7 @@ async fn the_canary_is_an_age_and_an_obstacle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_good_check_is_an_age() {
+async fn the_age_of_the_last_check_is_exported() {
     let stats = Stats::new(["c".to_owned()]);
     assert!(!stats.text(0).contains("check_"), "there was none");
     let at = tokio::time::Instant::now();
@@ -99,7 +99,7 @@ async fn the_last_good_check_is_an_age() {
 }
 
 #[test]
-fn lag_grows_while_the_database_says_nothing() {
+fn lag_grows_while_the_database_is_silent() {
     let stats = Stats::new(["c".to_owned()]);
     let lag = |now_us| {
         let text = stats.text(now_us);

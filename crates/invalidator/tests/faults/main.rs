@@ -99,7 +99,7 @@ async fn run(seed: u64) -> u64 {
 }
 
 #[test]
-fn nothing_is_lost_whatever_fails() {
+fn no_fault_loses_a_delete() {
     let (first, runs) = (number("SEED", 1), number("RUNS", 300));
     let mut queued = 0;
     for seed in first..first + runs {

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn openssls_names_of_suites_are_known() {
+    fn openssl_names_of_cipher_suites_are_accepted() {
         for name in [
             "ECDHE-ECDSA-AES128-GCM-SHA256",
             "ECDHE-RSA-AES256-GCM-SHA384",
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_file_is_named() {
         let options =
             TlsOptions { chain_cert: "/nonexistent/cert".into(), ..TlsOptions::default() };
         let why = TlsAcceptor::open(options, vec![TlsMode::Standard]).unwrap_err().to_string();

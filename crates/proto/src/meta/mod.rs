@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_no_op_may_announce_a_context() {
+    fn a_no_op_can_announce_a_trace_context() {
         let announced = |words: &'static [u8]| announced_context(Words::new(words));
         assert_eq!(announced(b" traceparent 00-12-34-01 more"), Some(&b"00-12-34-01"[..]));
         for words in [&b""[..], b" traceparent", b" times 00-12-34-01", b" x traceparent 1"] {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_no_op_may_ask_for_times() {
+    fn a_no_op_can_request_times() {
         let asks = |words: &'static [u8]| asks_for_times(Words::new(words));
         assert!(asks(b" times") && asks(b" times more"));
         assert!(!asks(b"") && !asks(b" traceparent times") && !asks(b" time"));

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_no_op_tells_what_is_known() {
+    fn a_no_op_reports_supported_features() {
         let answers: [(&[u8], &[u8], &[u8]); 5] = [
             (b"", b"MN\r\n", b"MN\r\n"),
             (b" times", b"MN\r\n", b"MN\r\n"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn times_stand_behind_their_word() {
+    fn a_times_reply_lists_all_times() {
         let mut out = Vec::new();
         write_times(&mut out, [0, 12, u64::MAX].into_iter());
         write_times(&mut out, std::iter::empty());

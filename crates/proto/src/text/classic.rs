@@ -320,7 +320,7 @@ mod tests {
 
     /// The short path must give the same answer as the long one, wherever it answers.
     #[test]
-    fn a_plain_set_is_read_the_same_both_ways() {
+    fn the_fast_path_and_the_general_parser_agree_on_sets() {
         let lines: [&[u8]; 12] = [
             b"set k 0 0 1\r\n",
             b"set k 999999999 999999999 999999999\n",

@@ -60,7 +60,7 @@ mod tests {
 
     /// The expected numbers are those in mcrouter's own test of its McBucketRoute.
     #[test]
-    fn buckets_have_the_numbers_of_mcrouter() {
+    fn bucket_numbers_match_mcrouter() {
         let by_prefix = [("asdf", 1), ("qwert", 20), ("zxcv", 25)]
             .map(|(name, count)| (name.to_owned(), count));
         let buckets = Buckets {

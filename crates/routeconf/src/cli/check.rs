@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_severity_has_a_colour_on_a_terminal() {
+    fn the_severity_is_coloured_on_a_terminal() {
         let (loaded, assumed) = offline::read(Path::new("/no/such/file"), None);
         let (files, findings, _) = found(loaded, &assumed);
         let plain = line(&findings[0], &files, false);

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_a_configuration_drive_no_terminal() {
+    fn control_characters_in_names_are_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("routes.json");
         let text = r#"{"pools": {"A\u001b[31m": {"servers": ["127.0.0.1:1"]}},

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_trailing_commas_are_no_part_of_it() {
+    fn comments_and_trailing_commas_are_ignored() {
         let text = "/* a\n b */ { // c\n \"x\" : [1, -2.5, true,], \"y\": {}, }\n// end";
         let node = read(text).unwrap();
         let list = node.get("x").unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where() {
+    fn errors_contain_their_position() {
         for (text, error) in [
             ("", "1:1 the file ends where a value is expected"),
             ("{\n \"a\" 1}", "2:6 expected ':' in the object of line 1, column 1, not '1'"),
@@ -318,14 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded() {
+    fn the_nesting_depth_is_bounded() {
         assert!(read(&format!("{}{}", "[".repeat(100), "]".repeat(100))).is_ok());
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(refusal(&deep).contains("levels"), "and the stack is left whole");
     }
 
     #[test]
-    fn the_last_of_a_doubled_name_counts_and_is_warned_of() {
+    fn the_last_duplicate_name_wins_with_a_warning() {
         let mut warnings = Vec::new();
         let node = parse("{\"a\": 1,\n \"a\": 2}", 0, &mut warnings).unwrap();
         assert_eq!(node.get("a").map(|node| node.value.clone()), Some(Value::Int(2)));

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn large_replies_on_their_way_are_bounded_and_their_ends_make_room() {
+    fn outstanding_large_replies_are_bounded() {
         let (mut admission, _) = admission();
         let mut all = fill(&mut admission, MB);
         assert_eq!(all.len(), 4);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_and_the_newest_are_named_by_turns() {
+    fn the_oldest_and_newest_waiters_are_admitted_alternately() {
         let (mut admission, _) = admission();
         let mut all = fill(&mut admission, 4 * MB);
         let mut queues = [Expected::default(); 4];
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_later_does_not_overtake_who_waits() {
+    fn later_requests_do_not_overtake_waiting_ones() {
         let (mut admission, _) = admission();
         let mut all = fill(&mut admission, 4 * MB);
         let mut queues = [Expected::default(); 2];
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_server_holds_up_nobody_for_long() {
+    fn a_silent_server_delays_waiters_only_briefly() {
         let (mut admission, start) = admission();
         let mut all = fill(&mut admission, 4 * MB);
         assert!(!admission.admits(0, &mut Expected::default()));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guess_rises_fast_and_falls_slowly() {
+    fn the_size_estimate_rises_fast_and_falls_slowly() {
         let (mut admission, _) = admission();
         assert_eq!(admission.guess(0), GUESS_MIN);
         assert_eq!(admission.guess(5), 5);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_have_gone_take_no_room_in_the_list() {
+    fn closed_clients_are_removed_from_the_waiting_list() {
         let (mut admission, _) = admission();
         fill(&mut admission, 4 * MB);
         let mut queues = vec![Expected::default(); 10];

@@ -72,20 +72,20 @@ mod tests {
     }
 
     #[test]
-    fn few_requests_wait_for_nothing() {
+    fn few_requests_are_sent_at_once() {
         let mut batch = Batch::default();
         assert!(!turn(&mut batch, 0) && !turn(&mut batch, BUSY - 1));
     }
 
     #[test]
-    fn a_turn_without_more_sends_what_was_held() {
+    fn a_turn_without_requests_sends_the_held_ones() {
         let mut batch = Batch::default();
         assert!(turn(&mut batch, BUSY));
         assert!(!turn(&mut batch, 0));
     }
 
     #[test]
-    fn neither_many_requests_nor_many_turns_are_held() {
+    fn held_requests_and_turns_are_bounded() {
         let mut batch = Batch::default();
         assert!(!turn(&mut batch, ENOUGH));
         assert!(turn(&mut batch, ENOUGH - BUSY - 1));

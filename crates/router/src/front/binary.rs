@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_from_2038_on_are_never_until_then() {
+    fn times_from_2038_on_never_expire_before_2038() {
         let (in_2026, in_2040) = (1_800_000_000, 2_210_000_000);
         for (exptime, until_2038, since) in [
             (0, 0, 0),

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_that_grows_takes_a_spare_one_and_keeps_its_content() {
+    fn a_growing_buffer_takes_a_spare_and_keeps_its_content() {
         let mut spares = Spares::default();
         spares.keep_heap(Vec::with_capacity(KEPT_BYTES_MAX));
         let mut heap = b"replies".to_vec();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_empty() {
+    fn kept_buffers_are_bounded_and_empty() {
         let mut spares = Spares::default();
         for capacity in [0, 100, KEPT_BYTES_MAX + 1, 1 << 20] {
             spares.keep_heap(Vec::with_capacity(capacity));

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_stands_for_all() {
+    fn a_sample_represents_all_requests() {
         let (mut sampler, mut now) = (Sampler::new(), Instant::now());
         sampler.turn(now);
         let windows = 50;

@@ -272,7 +272,7 @@ impl Fleet {
 
 /// The reader reaches the server all the time.
 #[test]
-fn what_one_router_could_not_delete_no_other_serves() {
+fn no_router_trusts_a_server_that_missed_deletes() {
     seeds(10, "what_one_router_could_not_delete", |seed| {
         let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
         // One of the three servers that keep the mark may also be down.
@@ -288,7 +288,7 @@ fn what_one_router_could_not_delete_no_other_serves() {
 }
 
 #[test]
-fn the_mark_stays_until_the_last_router_has_deleted() {
+fn the_mark_stays_until_every_router_has_deleted() {
     seeds(10, "the_mark_stays", |seed| {
         let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
         let keys = fleet.keys.clone();
@@ -305,7 +305,7 @@ fn the_mark_stays_until_the_last_router_has_deleted() {
 
 /// The mark that it left ends with its deletes.
 #[test]
-fn a_router_that_was_killed_ends_its_mark_when_it_is_back() {
+fn a_killed_router_ends_its_mark_after_its_restart() {
     let mut fleet = Fleet::new(4, SERVERS, [0, 0]);
     fleet.keep_a_delete();
     fleet.pass(SEEN_US);
@@ -325,7 +325,7 @@ fn peers_are(trouble: Trouble) {
 /// The router was killed after its deletes were executed, before its peers heard of that: they were
 /// down, or it was a moment too early.
 #[test]
-fn a_router_killed_before_it_ends_its_mark_ends_it_when_it_is_back() {
+fn a_router_killed_after_its_deletes_ends_its_mark_on_restart() {
     for are_away in [false, true] {
         seeds(10, "a_router_killed_before", |seed| {
             let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
@@ -350,7 +350,7 @@ fn a_router_killed_before_it_ends_its_mark_ends_it_when_it_is_back() {
 
 /// The peers are down while the deletes are executed, and still have the mark when they return.
 #[test]
-fn a_mark_ends_though_its_peers_are_away_when_the_deletes_are_executed() {
+fn a_mark_ends_even_if_its_peers_were_down_at_the_deletes() {
     seeds(10, "a_mark_ends_though", |seed| {
         let mut fleet = Fleet::new(seed, SERVERS, [0, 0]);
         fleet.keep_a_delete();
@@ -366,7 +366,7 @@ fn a_mark_ends_though_its_peers_are_away_when_the_deletes_are_executed() {
 
 /// Two servers keep each other's mark, and neither gets gets.
 #[test]
-fn marks_are_read_also_where_values_are_not() {
+fn marks_are_also_read_from_marked_servers() {
     let mut fleet = Fleet::new(3, 2, [0, 1]);
     fleet.keep_a_delete();
     fleet.writers[1].keep(1, b"another");
@@ -380,7 +380,7 @@ fn marks_are_read_also_where_values_are_not() {
 
 /// Servers of another pool keep its mark. The reader has a third pool, unknown to the writer.
 #[test]
-fn a_server_alone_in_its_pool_is_marked_on_servers_of_other_pools() {
+fn a_single_server_pool_is_marked_on_servers_of_other_pools() {
     seeds(10, "a_server_alone", |seed| {
         let plan = plan_of(&[("A", &[0]), ("B", &[1, 2])]);
         let readers = plan_of(&[("A", &[0]), ("B", &[1, 2]), ("C", &[3])]);
@@ -410,7 +410,7 @@ fn the_only_server_of_a_configuration_cannot_be_marked() {
 
 /// The limit that docs/router.md names.
 #[test]
-fn the_mark_of_a_router_that_is_gone_ends() {
+fn the_mark_of_a_removed_router_expires() {
     let mut fleet = Fleet::new(1, SERVERS, [0, 0]);
     fleet.keep_a_delete();
     fleet.pass(SEEN_US);
@@ -422,7 +422,7 @@ fn the_mark_of_a_router_that_is_gone_ends() {
 
 /// One timeout does not mark a server that executes the delete a moment later.
 #[test]
-fn a_delete_that_is_executed_at_the_first_attempt_marks_nothing() {
+fn a_delete_executed_at_the_first_attempt_sets_no_mark() {
     let mut fleet = Fleet::new(2, SERVERS, [0, 0]);
     fleet.heal(0);
     fleet.keep_a_delete();
@@ -432,7 +432,7 @@ fn a_delete_that_is_executed_at_the_first_attempt_marks_nothing() {
 }
 
 #[test]
-fn peers_are_the_same_three_for_everybody() {
+fn each_server_has_three_other_servers_as_peers() {
     let one = plan(SERVERS);
     for target in one.targets() {
         assert_eq!((target.peers.len(), target.peers.contains(&target.name)), (3, false));
@@ -447,7 +447,7 @@ fn peers_of_first(pools: &[(&str, &[usize])]) -> Vec<String> {
 }
 
 #[test]
-fn a_server_alone_has_a_peer_in_each_other_pool() {
+fn a_single_server_pool_has_a_peer_in_each_other_pool() {
     let both = peers_of_first(&[("A", &[0]), ("B", &[1, 2]), ("C", &[3, 0])]);
     assert_eq!(both, [address(3).to_string()], "it is not alone in C");
     let [in_b, in_c] = [("B", &[1, 2, 4][..]), ("C", &[3, 5, 6][..])].map(|pool| {

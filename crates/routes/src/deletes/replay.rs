@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_the_delete_that_was_kept() {
+    fn a_record_parses_to_the_kept_delete() {
         let requests = [
             Request::new(Command::Delete, b"k"),
             Request::new(Command::MetaDelete, b"k"),

@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_found_before_stays_where_it_was() {
+    fn an_unresolved_server_keeps_its_previous_address() {
         let unknown = "pod.invalid:11211";
         let text = format!(r#"{{"pools": {{"A": {{"servers": ["{unknown}"]}}}}, "route": "A"}}"#)
             .replace(r#""route": "A""#, r#""route": "PoolRoute|A""#);
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_outlive_a_configuration() {
+    fn lease_pairs_survive_a_configuration_change() {
         let text = |name: &str, timeout: u64| {
             format!(
                 r#"{{"pools": {{"A": {{"servers": ["127.0.0.1:1"], "server_timeout": {timeout}}}}},

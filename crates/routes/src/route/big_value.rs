@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_believed_only_in_its_own_form() {
+    fn only_well_formed_lists_are_parsed() {
         let list = List { pieces: 3, suffix: 4_294_967_295 };
         assert_eq!(list.text(), b"1-3-4294967295");
         assert_eq!(List::parse(&list.text()), Some(list));

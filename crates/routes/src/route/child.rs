@@ -26,7 +26,7 @@ mod tests {
     use crate::route::DevNullRoute;
 
     #[test]
-    fn every_number_is_a_child() {
+    fn every_number_maps_to_a_child() {
         let children: Vec<RouteRef> = vec![Arc::new(NullRoute), Arc::new(DevNullRoute)];
         let is = |number, place: usize| Arc::ptr_eq(child(&children, number), &children[place]);
         assert!(is(0, 0) && is(1, 1) && is(2, 0) && is(usize::MAX, 1));

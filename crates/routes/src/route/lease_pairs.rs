@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_taken_once_and_within_its_time() {
+    fn a_token_is_valid_once_and_within_its_time() {
         let pairs = LeasePairs::default();
         let (one, two) = (pairs.add(b"a", 1, 100, 50), pairs.add(b"b", 2, MAGIC | 7, 50));
         assert_eq!(pairs.take(b"a", 100, 50), None);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_for_its_key_alone() {
+    fn a_token_is_valid_only_for_its_key() {
         let pairs = LeasePairs::default();
         let token = pairs.add(b"a", 1, 100, 50);
         assert_eq!(pairs.take(b"b", token, 50), None);

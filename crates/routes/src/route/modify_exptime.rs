@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shorter_time_counts_and_never_is_the_longest() {
+    fn the_shorter_time_wins_and_zero_is_the_longest() {
         let now = 1_800_000_000;
         let min = |exptime| Change::Min(10).of(exptime, now);
         assert_eq!([min(0), min(5), min(10), min(100), min(-1)], [10, 5, 10, 10, -1]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_given_back_is_not_made_a_value() {
+    fn released_tokens_are_recognized() {
         let request = Request { exptime: -1, ..Request::new(Command::LeaseSet, b"k") };
         assert!(gives_back(&request) && !gives_back(&Request { exptime: 0, ..request }));
         assert!(!gives_back(&Request { op: Command::Set, ..request }));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_command_gets_other_times() {
+    fn times_of_meta_commands_are_changed() {
         let request = Request { words: b"k T100 O5", ..Request::new(Command::MetaSet, b"k") };
         assert_eq!(words(&request, Change::Min(10), 0), b"k T10 O5");
         let request = Request { words: b"k", ..request };

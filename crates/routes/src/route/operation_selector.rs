@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_say_which_classic_command_a_meta_command_is() {
+    fn meta_commands_map_to_classic_commands_by_their_flags() {
         let of = |op, words: &str| {
             classic(&Request { words: words.as_bytes(), ..Request::new(op, b"k") }).name()
         };

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_gives_its_burst_and_then_its_rate() {
+    fn a_bucket_allows_its_burst_and_then_its_rate() {
         let bucket = Bucket::new(10.0, 3.0);
         let taken = |now_us| {
             std::iter::repeat_with(|| bucket.take(now_us)).take(5).filter(|got| *got).count()

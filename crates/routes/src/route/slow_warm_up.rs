@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_falls_when_it_is_cold_and_rises_with_the_hit_rate() {
+    fn the_share_falls_while_cold_and_rises_with_the_hit_rate() {
         let (rate, settings) = (HitRate::default(), SlowWarmUpSettings::default());
         for _ in 0..99 {
             rate.note(false);

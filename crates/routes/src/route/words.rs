@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_found_by_their_letter_and_left_out() {
+    fn words_are_found_by_their_letter_and_removed() {
         let words = b"c F7  T90 MS C12";
         assert_eq!(find(words, b'T'), Some(&b"T90"[..]));
         assert_eq!(find(words, b'9'), None);

@@ -118,7 +118,7 @@ impl World {
 
 /// The system resends after a second; without probes, the connection would take as long.
 #[test]
-fn a_lost_packet_of_a_connection_costs_one_interval() {
+fn a_lost_connect_packet_delays_by_one_probe_interval() {
     let mut world = alone(Duration::from_millis(900));
     system::with(|net| net.begin(0, Trouble::Drops, 30_000));
     assert_eq!(world.found_after_us(30_000), None);
@@ -131,7 +131,7 @@ fn a_lost_packet_of_a_connection_costs_one_interval() {
 }
 
 #[test]
-fn who_is_out_is_dialed_once_an_interval_and_is_back_within_two() {
+fn a_knocked_out_server_returns_within_two_probe_intervals() {
     let mut world = alone(Duration::from_millis(25));
     system::with(|net| net.begin(0, Trouble::Drops, 2_000_000));
     assert_eq!(world.found_after_us(100_000), None);
@@ -146,7 +146,7 @@ fn who_is_out_is_dialed_once_an_interval_and_is_back_within_two() {
 
 /// Other servers have the keys of a failed server until it is tried again. Only the tries fail.
 #[test]
-fn who_is_ejected_costs_its_tries_alone() {
+fn an_ejected_server_fails_only_the_retries() {
     const TRIES: u32 = 2;
     let quiet = alone(Duration::from_millis(100)).shape;
     let ejects = Some((TRIES, Duration::from_millis(50)));
@@ -168,7 +168,7 @@ fn who_is_ejected_costs_its_tries_alone() {
 /// A sent request may have been executed, so a failover that covers only refused connections must
 /// not repeat it.
 #[test]
-fn a_spoiled_record_is_no_refused_connection() {
+fn a_corrupt_tls_record_is_not_a_refused_connection() {
     let quiet = alone(Duration::from_millis(100)).shape;
     let mut rng = Rng::new(1);
     let rules = Rules { tls: Some(handshake::tls(&mut rng)), has_login: false };
@@ -184,7 +184,7 @@ fn a_spoiled_record_is_no_refused_connection() {
 
 /// A delay longer than the probe interval is allowed.
 #[test]
-fn a_server_far_away_comes_back_as_well() {
+fn a_distant_server_also_comes_back() {
     let mut world = alone(Duration::from_millis(100));
     system::with(|net| net.move_away(0, 20_000));
     system::with(|net| net.begin(0, Trouble::Dead, 300_000));

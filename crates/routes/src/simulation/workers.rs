@@ -276,7 +276,7 @@ fn run(seed: u64) -> (u64, u64, u64) {
 }
 
 #[test]
-fn every_call_has_one_answer_of_its_own_in_time() {
+fn every_call_gets_exactly_one_timely_reply() {
     let (mut answered, mut failed, mut count) = (0, 0, 0);
     seeds(300, "every_call_has_one_answer", |seed| {
         let (one, other, _) = run(seed);
@@ -287,6 +287,6 @@ fn every_call_has_one_answer_of_its_own_in_time() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn the_same_seed_gives_the_same_run() {
     seeds(5, "the_same_seed", |seed| assert_eq!(run(seed), run(seed)));
 }

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_present_point_is_the_real_one_and_cold_reads_stay_cold() {
+    fn the_present_point_is_corrected_and_cold_misses_remain() {
         let (actual, cold) = (actual(0.6), 0.2);
         let at = |hits| actual.correct(Point { hits, present: 0.5 }, cold);
         assert!(near(at(0.5), 0.6));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn without_reads_nothing_is_corrected() {
+    fn nothing_is_corrected_without_reads() {
         let point = Point { hits: 0.7, present: 0.5 };
         assert!(near(Actual::default().correct(point, 0.1), 0.7));
     }

@@ -162,7 +162,7 @@ mod tests {
     const BY_AGE: Option<fn(&Known) -> u64> = None;
 
     #[test]
-    fn deep_keys_are_old_ones_or_large_ones() {
+    fn the_deepest_keys_are_old_or_large() {
         let deepest = |weighed: Option<fn(&Known) -> u64>| {
             let mut order = Order::new(7);
             for (hash, bytes) in [(1, 10), (2, 90), (3, 10)] {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_since_a_key_are_those_of_newer_keys() {
+    fn bytes_since_a_key_count_newer_keys() {
         let mut order = Order::new(7);
         for (hash, bytes) in [(1, 10), (2, 20), (3, 30), (1, 11)] {
             assert!(order.put(hash, bytes, 0, 0));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_no_more_keys_than_it_may() {
+    fn the_number_of_keys_is_bounded() {
         let keys_max = 896;
         let mut order = Order::new(keys_max);
         let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -338,7 +338,7 @@ mod tests {
         moves_to_warm moves_within_lru direct_reclaims lru_bumps_dropped";
 
     #[test]
-    fn every_name_of_memcached_is_answered_once() {
+    fn every_memcached_statistic_appears_once() {
         let worker = crate::session::tests::worker(&[]);
         let mut names = Vec::new();
         super::general(&worker.context.admin(), &mut |name, _| {

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_rules_in_their_order() {
+    fn lines_are_parsed_as_rules_in_order() {
         let text = "# whose      limits\n\
              prefix app:  max-bytes=512m default-ttl=60 max-ttl=3600 # some\n\
              \n\
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_line_and_what_to_write() {
+    fn mistakes_are_reported_with_line_and_correction() {
         let long = format!("prefix {}", "k".repeat(251));
         for (text, want) in [
             ("app: max-ttl=1", "line 1: 'app:' is neither prefix nor user; write 'prefix app: "),

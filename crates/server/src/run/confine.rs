@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_moves_bytes_and_nothing_else() {
+    fn workers_can_only_read_and_write_open_descriptors() {
         let (mut one, mut other) = UnixStream::pair().unwrap();
         confined(&of_workers(), || {
             assert_eq!(kind(File::open("/etc/passwd")), ErrorKind::PermissionDenied);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_threads_read_files_and_start_nothing() {
+    fn other_threads_can_read_files_but_start_no_program() {
         confined(&all(), || {
             assert!(fs::read("/etc/passwd").is_ok());
             assert!(fs::read_dir("/proc/self/fd").is_ok_and(|files| files.count() > 0));

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_named_twice_is_bound_once() {
+    fn a_duplicate_address_is_bound_once() {
         let twice = [at("127.0.0.1", 11211), at("127.0.0.1", 11211), at("::1", 11211)];
         let want: Vec<SocketAddr> =
             vec!["127.0.0.1:11211".parse().unwrap(), "[::1]:11211".parse().unwrap()];
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_does_not_resolve_is_a_system_error() {
+    fn an_unresolved_name_is_a_system_error() {
         assert_eq!(addresses(&[at("no-such-host.invalid", 1)]).unwrap_err().status, 71);
     }
 }

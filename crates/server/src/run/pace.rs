@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_second_with_nothing_to_do_it_sleeps_and_makes_up_for_it() {
+    fn an_idle_thread_sleeps_after_a_second_and_catches_up() {
         let mut pace = Pace::default();
         let first = idle(&mut pace, STEPS_PER_SECOND);
         assert!(first[..99].iter().all(|next| *next == Next::Pause));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_and_work_bring_the_pauses_back() {
+    fn a_turn_or_work_restores_the_pauses() {
         let mut pace = Pace::default();
         pace.after_sleep(Woken::ByTurn);
         assert_eq!(pace.after_step(true), Next::Pause);

@@ -61,7 +61,7 @@ mod tests {
 
     /// A user who may write into the folder cannot make the server write elsewhere.
     #[test]
-    fn the_file_goes_through_no_link() {
+    fn the_pid_file_follows_no_symlink() {
         let folder = std::env::temp_dir().join(format!("holdall-pid-{}", process::id()));
         fs::create_dir_all(&folder).unwrap();
         let precious = folder.join("precious");

@@ -6,7 +6,7 @@ use super::tests::{Client, check, packet, worker};
 /// 1.6.45's answers to `cas` without its unique, and to data after lines of unknown length. With
 /// `-o strict` nothing follows them.
 #[test]
-fn data_of_a_refused_line_is_no_command() {
+fn data_of_a_refused_line_is_not_executed() {
     const BAD: &str = "CLIENT_ERROR bad command line format\r\n";
     let served: [(&str, String); 6] = [
         ("cas k 0 0 2\r\nmn\r\nmn\r\n", format!("{BAD}MN\r\n")),
@@ -35,7 +35,7 @@ fn data_of_a_refused_line_is_no_command() {
 
 /// As in 1.6.45.
 #[test]
-fn meta_replies_without_an_item_have_the_flags_that_were_asked() {
+fn meta_replies_without_an_item_have_the_requested_flags() {
     check(
         &[],
         b"set q 0 0 2\r\nab\r\nms q 3 ME s k O7 c t f\r\nabc\r\nms q 3 C99999 s k c\r\nabc\r\n\
@@ -51,7 +51,7 @@ fn meta_replies_without_an_item_have_the_flags_that_were_asked() {
 
 /// As 1.6.45 answers.
 #[test]
-fn administrators_read_what_memcached_says() {
+fn admin_replies_match_memcached() {
     check(
         &[],
         b"lru_crawler metadump all\r\nlru_crawler mgdump all\r\nstats sizes_enable\r\n\
@@ -95,7 +95,7 @@ fn binary_statistics_count_by_prefix() {
 /// Stores and deletes appear as in memcached: 0 for no lifetime, an append's whole size, a refused
 /// value's own size, and no deletion by an invalidation.
 #[test]
-fn watchers_read_what_memcached_says() {
+fn watcher_lines_match_memcached() {
     use net::Service;
     let mut worker = worker(&[]);
     let (mut watcher, mut client) = (Client::new(&mut worker), Client::new(&mut worker));

@@ -27,7 +27,7 @@ fn datagrams_are_answered_up_to_their_limit() {
 
 /// Even without an amplification limit, the frame's datagram count limits a reply by UDP.
 #[test]
-fn an_unlimited_datagram_reply_ends() {
+fn replies_without_an_amplification_limit_are_still_bounded() {
     let mut worker = worker(&["-m", "64", "-o", "udp_amplification=0"]);
     let mut client = Client::new(&mut worker);
     let set = [b"set k 0 0 1000000\r\n", &vec![b'x'; 1_000_000][..], b"\r\n"].concat();
@@ -45,7 +45,7 @@ fn an_unlimited_datagram_reply_ends() {
 
 /// The right to renew a stale item goes to a reader that certainly receives it.
 #[test]
-fn a_stale_item_is_not_claimed_by_udp() {
+fn a_udp_get_does_not_win_a_stale_item() {
     let mut worker = worker(&[]);
     let mut client = Client::new(&mut worker);
     let stored = client.send(&mut worker, b"set k 0 0 1\r\nv\r\nmd k I T30\r\n");
@@ -61,7 +61,7 @@ fn a_stale_item_is_not_claimed_by_udp() {
 
 /// A small request gets an error, and does not make the worker copy a megabyte for it.
 #[test]
-fn a_value_that_no_datagram_holds_is_not_copied() {
+fn a_value_too_large_for_a_datagram_is_not_copied() {
     let mut worker = worker(&["-m", "64"]);
     let mut client = Client::new(&mut worker);
     let set = [b"set k 0 0 1000000\r\n", &vec![b'x'; 1_000_000][..], b"\r\n"].concat();
@@ -76,7 +76,7 @@ fn a_value_that_no_datagram_holds_is_not_copied() {
 
 /// The sender of a datagram may be anyone: none of its requests changes anything.
 #[test]
-fn only_retrieval_is_served_by_udp() {
+fn only_retrievals_are_served_over_udp() {
     let mut worker = worker(&[]);
     let mut client = Client::new(&mut worker);
     assert_eq!(client.send(&mut worker, b"set k 0 0 1\r\nv\r\n"), b"STORED\r\n");
@@ -114,7 +114,7 @@ fn only_retrieval_is_served_by_udp() {
 
 /// After one forged datagram, two servers that answered each other's answers would do so endlessly.
 #[test]
-fn an_answer_is_not_answered() {
+fn a_reply_datagram_gets_no_reply() {
     let mut worker = worker(&[]);
     let mut client = Client::new(&mut worker);
     assert_eq!(client.send(&mut worker, b"set k 0 0 7\r\nmn\r\nx\r\n\r\n"), b"STORED\r\n");
@@ -165,7 +165,7 @@ fn an_answer_is_not_answered() {
 
 /// The second claims not to be the first of its request, the third not to be the only one.
 #[test]
-fn a_datagram_is_served_only_if_it_is_a_whole_request() {
+fn only_datagrams_with_a_whole_request_are_served() {
     let mut worker = worker(&[]);
     for (datagram, want) in [
         (&b"\x12\x34\0\0\0\x01\0\0mn\r\n"[..], &b"\x12\x34\0\0\0\x01\0\0MN\r\n"[..]),

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_silent_make_room() {
+    fn silent_senders_are_revoked_to_make_room() {
         let (mut account, at) = account();
         account.begin_receiving(1, None, 40, at(0));
         account.begin_receiving(2, None, 40, at(300));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_nothing_is_spared() {
+    fn clients_holding_nothing_are_spared() {
         let (mut account, at) = account();
         account.begin_receiving(1, None, 0, at(0));
         account.begin_receiving(2, None, 100, at(100));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trickle_spares_nobody() {
+    fn slow_transfers_do_not_prevent_revocation() {
         let (mut account, at) = account();
         account.begin_receiving(1, None, 80, at(0));
         for ms in (100..=2000).step_by(100) {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn most_bytes_for_longest_go_first() {
+    fn the_largest_and_longest_holder_is_revoked_first() {
         let (mut account, at) = account();
         account.begin_receiving(1, None, 10, at(0));
         account.begin_receiving(2, None, 50, at(500));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_counts_once_however_many_are_sent_it() {
+    fn a_value_sent_to_many_clients_counts_once() {
         let (mut account, at) = account();
         for id in 0..10 {
             assert!(account.begin_sending(id, 0x1000, 70, at(0)));
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_bytes_is_spared_for_two_seconds() {
+    fn an_active_receiver_is_spared_for_two_seconds() {
         let (mut account, at) = account();
         assert!(account.begin_sending(1, 0x1000, 70, at(0)));
         for ms in [400, 800, 1200, 1600] {
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_looked_for_before_one_is_due() {
+    fn no_search_happens_before_a_transfer_is_due() {
         let (mut account, at) = account();
         account.begin_receiving(1, None, 100, at(0));
         assert!(!account.make_room(Need::Receive(1), at(100)));

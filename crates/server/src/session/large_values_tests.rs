@@ -8,7 +8,7 @@ use super::tests::{Client, worker};
 use crate::session::large_values::Need;
 
 #[test]
-fn large_values_come_and_go_in_pieces() {
+fn large_values_are_received_and_sent_in_pieces() {
     let value: Vec<u8> =
         (0..700_000u32).map(|byte| byte.to_le_bytes()[0] ^ byte.to_le_bytes()[1]).collect();
     let mut worker = worker(&[]);
@@ -32,7 +32,7 @@ fn large_values_come_and_go_in_pieces() {
 
 /// Values to append are collected outside of the store; together they stay within the limit.
 #[test]
-fn values_to_append_are_collected_up_to_a_limit() {
+fn the_memory_of_large_appends_is_bounded() {
     let mut worker = worker(&["-m", "64", "-t", "8"]);
     let part = vec![b'x'; 60_000];
     let before = worker.context.shared.engine.store().memory().buffers;
@@ -65,7 +65,7 @@ fn values_to_append_are_collected_up_to_a_limit() {
 
 /// A client that announces much and sends little holds only the bytes that it has sent.
 #[test]
-fn who_announces_much_holds_what_was_sent() {
+fn unfinished_uploads_hold_only_the_bytes_sent() {
     let mut worker = worker(&["-m", "64", "-t", "1"]);
     let held = |worker: &Worker| {
         let memory = worker.context.shared.engine.store().memory();
@@ -101,7 +101,7 @@ fn has_room(worker: &Worker, bytes: usize) -> bool {
 
 /// A client that stops in the middle of a large value keeps its memory only until others need it.
 #[test]
-fn a_stuck_sender_makes_room_for_others() {
+fn a_stalled_sender_makes_room_for_others() {
     let mut worker = worker(&["-m", "64", "-t", "8"]);
     let start = std::time::Instant::now();
     let limit = worker.context.shared.large_values_bytes_max;

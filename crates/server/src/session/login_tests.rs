@@ -42,7 +42,7 @@ fn expect(worker: &mut Worker, client: &mut Client, sent: &[u8], want: &[u8]) {
 const DENIED: &str = "CLIENT_ERROR permission denied\r\n";
 
 #[test]
-fn a_token_logs_in_and_nothing_else_is_served_before() {
+fn no_request_is_served_before_the_token_login() {
     let users = File::new("me:secret\n");
     check(
         &["-Y", users.text()],
@@ -72,7 +72,7 @@ fn a_client_is_unauthenticated_until_it_logs_in() {
 }
 
 #[test]
-fn a_login_too_long_before_it_is_checked_ends_the_connection() {
+fn an_overlong_login_closes_the_connection() {
     let users = File::new("me:secret\n");
     let mut worker = worker(&["-Y", users.text()]);
     for (sent, want) in [
@@ -105,7 +105,7 @@ fn status(reply: &[u8]) -> u16 {
 
 /// CVE-2013-7239 and similar: after a refused login nobody is logged in, even if a user was before.
 #[test]
-fn a_refused_sasl_login_ends_the_one_before() {
+fn a_refused_sasl_login_ends_the_previous_login() {
     let users = File::new("me:secret\n");
     let mut worker = worker(&["-S", "-Y", users.text()]);
     let mut client = Client::new(&mut worker);
@@ -130,7 +130,7 @@ fn a_refused_sasl_login_ends_the_one_before() {
 }
 
 #[test]
-fn rights_hold_for_every_command_of_the_text_protocol() {
+fn rights_apply_to_every_text_command() {
     let users = File::new("app:1\nreport:2\nops:3\n");
     let rights = File::new("app readwrite app:\nreport read *\nops admin\n");
     let flags = format!("rights={}", rights.text());
@@ -168,7 +168,7 @@ fn rights_hold_for_every_command_of_the_text_protocol() {
 }
 
 #[test]
-fn rights_hold_for_every_command_of_the_binary_protocol() {
+fn rights_apply_to_every_binary_command() {
     let users = File::new("app:1\n");
     let rights = File::new("app readwrite app:\n");
     let flags = format!("rights={}", rights.text());
@@ -190,7 +190,7 @@ fn rights_hold_for_every_command_of_the_binary_protocol() {
 /// Only a client that may store a value wins the right to renew it. A client that may not read
 /// learns nothing of an item by writing.
 #[test]
-fn readers_win_nothing_and_writers_see_nothing() {
+fn readers_win_no_item_and_writers_see_no_metadata() {
     let users = File::new("app:1\nreport:2\nfeed:3\n");
     let rights = File::new("app readwrite *\nreport read *\nfeed write *\n");
     let flags = format!("rights={}", rights.text());
@@ -212,7 +212,7 @@ fn readers_win_nothing_and_writers_see_nothing() {
 }
 
 #[test]
-fn a_binary_touch_tells_facts_only_to_readers() {
+fn a_binary_touch_returns_metadata_only_to_readers() {
     let users = File::new("app:1\nfeed:2\n");
     let rights = File::new("app readwrite *\nfeed write *\n");
     let flags = format!("rights={}", rights.text());

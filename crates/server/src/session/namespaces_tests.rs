@@ -33,7 +33,7 @@ fn refill(worker: &mut Worker) {
 }
 
 #[test]
-fn a_quota_answers_for_itself() {
+fn a_store_beyond_the_quota_gets_its_own_error() {
     let (mut worker, mut client) = with_lines("prefix q: max-bytes=100\n");
     // 16 bytes of header and 3 of key.
     let value = "x".repeat(81);
@@ -73,7 +73,7 @@ fn a_quota_answers_for_itself() {
 
 /// Also one in pieces, of which the first is in memory before the last is sent.
 #[test]
-fn a_quota_holds_for_a_value_that_comes_in_pieces() {
+fn a_quota_applies_to_a_value_received_in_pieces() {
     let (mut worker, mut client) = with_lines("prefix q: max-bytes=1k\n");
     expect(&mut worker, &mut client, b"set q:1 0 0 1\r\nx\r\n", b"STORED\r\n");
     let value = vec![b'v'; 40_000];
@@ -88,7 +88,7 @@ fn a_quota_holds_for_a_value_that_comes_in_pieces() {
 }
 
 #[test]
-fn lifetimes_are_those_of_the_namespace_in_every_protocol() {
+fn ttl_limits_apply_in_every_protocol() {
     let (mut worker, mut client) = with_lines("prefix t: default-ttl=30 max-ttl=60\n");
     for (sent, want) in [
         ("set t:1 0 0 1\r\nx\r\nmg t:1 t\r\n", "STORED\r\nHD t30\r\n"),
@@ -132,7 +132,7 @@ fn lifetimes_are_those_of_the_namespace_in_every_protocol() {
 }
 
 #[test]
-fn a_request_too_many_has_one_reply_and_its_data_is_skipped() {
+fn a_rate_limited_request_gets_one_reply_and_skips_its_data() {
     const REACHED: &str = "SERVER_ERROR max-requests-per-second of the namespace reached\r\n";
     let (mut worker, mut client) = with_lines("prefix r: max-requests-per-second=2\n");
     expect(
@@ -188,7 +188,7 @@ fn a_request_too_many_has_one_reply_and_its_data_is_skipped() {
 }
 
 #[test]
-fn a_packet_too_many_has_one_reply() {
+fn a_rate_limited_binary_request_gets_one_reply() {
     let (mut worker, mut text) = with_lines("prefix r: max-requests-per-second=2\n");
     let all = b"set r:1 0 0 1\r\nx\r\nget r:1\r\n";
     expect(&mut worker, &mut text, all, b"STORED\r\nVALUE r:1 0 1\r\nx\r\nEND\r\n");
@@ -240,7 +240,7 @@ fn stats_prefixes_shows_namespaces_and_their_limits() {
 
 /// With `begin_turn` at one moment, so that no token is added between two requests.
 #[test]
-fn users_have_their_own_numbers() {
+fn users_have_their_own_limits_and_counts() {
     const REACHED: &[u8] = b"SERVER_ERROR max-requests-per-second of the user reached\r\n";
     let (mut users, mut lines) = (NamedTempFile::new().unwrap(), NamedTempFile::new().unwrap());
     users.write_all(b"me:secret\nyou:secret\n").unwrap();

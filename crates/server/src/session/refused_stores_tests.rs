@@ -44,7 +44,7 @@ fn refuses(worker: &mut Worker, key: &str, value: &[u8], parts: usize, words: &s
 }
 
 #[test]
-fn a_full_store_that_evicts_nothing_keeps_what_a_refused_set_was_to_replace() {
+fn a_refused_set_without_eviction_keeps_the_old_value() {
     let mut worker = worker(&["-M"]);
     let mut client = Client::new(&mut worker);
     let value = vec![b'v'; LARGE_BYTES];
@@ -61,7 +61,7 @@ fn a_full_store_that_evicts_nothing_keeps_what_a_refused_set_was_to_replace() {
 }
 
 #[test]
-fn a_namespace_at_its_quota_keeps_what_a_refused_set_was_to_replace() {
+fn a_set_refused_by_a_quota_keeps_the_old_value() {
     let (mut worker, mut client) = super::namespaces_tests::with_lines("prefix q: max-bytes=1k\n");
     assert_eq!(client.send(&mut worker, b"set q:1 0 0 3\r\nold\r\n"), b"STORED\r\n");
     for (bytes, parts) in [(2000, usize::MAX), (LARGE_BYTES, 40_000)] {
@@ -71,7 +71,7 @@ fn a_namespace_at_its_quota_keeps_what_a_refused_set_was_to_replace() {
 }
 
 #[test]
-fn large_values_without_room_leave_what_they_were_to_replace() {
+fn a_large_value_without_room_keeps_the_old_value() {
     let mut worker = worker(&[]);
     let mut client = Client::new(&mut worker);
     assert_eq!(client.send(&mut worker, b"set old 0 0 3\r\nold\r\n"), b"STORED\r\n");
@@ -82,7 +82,7 @@ fn large_values_without_room_leave_what_they_were_to_replace() {
 
 /// No repetition could store it, so the old value would be served for ever.
 #[test]
-fn a_value_that_is_too_large_takes_the_old_one_along_in_every_protocol() {
+fn a_too_large_value_removes_the_old_one_in_every_protocol() {
     let mut worker = worker(&["-I", "64k"]);
     let value = vec![b'v'; LARGE_BYTES];
     for (sent, _) in sets("old", &value) {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_pipelined_requests_are_seen_ahead() {
+    fn keys_of_pipelined_requests_are_found_ahead() {
         let input =
             b"get a b\r\nset c 0 0 5\r\nget x\r\nmg d v\r\nms e 3 T9\r\nabc\r\ndelete f\r\n";
         assert_eq!(keys(input, false), ["a", "b", "c", "d", "e", "f"]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_requests_are_known_as_such() {
+    fn plain_requests_are_recognized() {
         let seen = |input: &[u8]| {
             let mut scan = Scan { rest: input, in_keys: false };
             std::iter::from_fn(|| scan.next().map(|(_, seen)| seen)).collect::<Vec<_>>()
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_not_whole_ends_the_scan() {
+    fn unknown_or_incomplete_requests_end_the_scan() {
         assert_eq!(keys(b"get a\r\nstats\r\nget b\r\n", false), ["a"]);
         assert_eq!(keys(b"get a b", true), ["get", "a"]);
         assert!(keys(b"set k 0 0 x\r\nget a\r\n", false).len() == 1);

@@ -34,7 +34,7 @@ fn ask(worker: &mut Worker, request: &[u8]) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn others_have_their_turn_meanwhile() {
+fn stats_bags_yields_to_other_connections() {
     let mut worker = full();
     let (reply, yields) = ask(&mut worker, b"stats bags\r\nmn\r\n");
     let text = String::from_utf8(reply).unwrap();
@@ -48,7 +48,7 @@ fn others_have_their_turn_meanwhile() {
 }
 
 #[test]
-fn packets_tell_the_same() {
+fn binary_stats_bags_have_the_same_lines() {
     let mut worker = full();
     let (text, _) = ask(&mut worker, b"stats bags\r\n");
     let lines = text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"STAT")).count();

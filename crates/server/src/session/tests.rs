@@ -129,7 +129,7 @@ pub(super) fn check(flags: &[&str], sent: &[u8], want: &[u8]) {
 }
 
 #[test]
-fn classic_commands_answer_as_memcached_does() {
+fn classic_commands_match_memcached() {
     check(
         &[],
         b"set k 5 0 3\r\nabc\r\nget k\r\nadd k 0 0 1\r\nx\r\nreplace k 7 0 2\r\nhi\r\nappend k 0 0 1\r\n!\r\n\
@@ -142,7 +142,7 @@ fn classic_commands_answer_as_memcached_does() {
 
 /// A value may contain CRLF, and even commands: its length determines its end.
 #[test]
-fn a_value_is_never_read_as_commands() {
+fn values_are_never_executed() {
     check(
         &[],
         b"set k 0 0 15\r\na\r\nflush_all\r\n!\r\nget k\r\nset k 0 0 2\r\nabcdef\r\nget k\r\n",
@@ -152,7 +152,7 @@ fn a_value_is_never_read_as_commands() {
 }
 
 #[test]
-fn counters_count() {
+fn incr_and_decr() {
     check(
         &[],
         b"incr n 1\r\nset n 9 0 2\r\n99\r\nincr n 1\r\ndecr n 1\r\nget n\r\ndecr n 200\r\nset n 0 0 20\r\n\
@@ -164,7 +164,7 @@ fn counters_count() {
 }
 
 #[test]
-fn noreply_is_silent_and_quit_closes_after_the_answers() {
+fn noreply_is_silent_and_quit_closes_after_the_replies() {
     check(
         &[],
         b"set k 0 0 1 noreply\r\nx\r\nadd k 0 0 1 noreply\r\ny\r\ndelete nope noreply\r\nget k\r\nquit\r\nget k\r\n",
@@ -173,7 +173,7 @@ fn noreply_is_silent_and_quit_closes_after_the_answers() {
 }
 
 #[test]
-fn a_value_too_large_is_swallowed_and_the_old_one_goes() {
+fn a_too_large_value_is_discarded_and_removes_the_old_one() {
     let large = 1 << 20;
     let mut sent = b"set k 0 0 1\r\nx\r\nadd other 0 0 1\r\ny\r\n".to_vec();
     sent.extend_from_slice(format!("set k 0 0 {large}\r\n").as_bytes());
@@ -193,7 +193,7 @@ fn a_value_too_large_is_swallowed_and_the_old_one_goes() {
 }
 
 #[test]
-fn meta_commands_store_find_claim_and_invalidate() {
+fn meta_commands_store_read_claim_and_invalidate() {
     check(
         &[],
         b"mg k s v\r\nms k 3 F7 T0\r\nabc\r\nmg k f s v t k\r\nmg k\r\nmg nope q\r\nms k 2 ME q\r\nzz\r\n\
@@ -241,7 +241,7 @@ fn responses(mut bytes: &[u8]) -> Vec<(u16, u32, Vec<u8>)> {
 }
 
 #[test]
-fn binary_commands_answer_in_order_and_quiet_ones_are_quiet() {
+fn binary_replies_are_in_order_and_quiet_ones_are_omitted() {
     let mut worker = worker(&[]);
     let extras = [0, 0, 0, 5, 0, 0, 0, 0];
     let mut sent = packet(0x11, &extras, b"k", b"value", 1, 0);
@@ -290,7 +290,7 @@ fn binary_commands_answer_in_order_and_quiet_ones_are_quiet() {
 
 /// The server's view of the wall clock is at most one second old.
 #[test]
-fn a_wall_clock_that_was_set_is_followed() {
+fn absolute_times_follow_a_changed_wall_clock() {
     let mut worker = worker(&[]);
     let engine = Arc::clone(&worker.context.shared.engine);
     let right = engine.started_at_unix();
@@ -309,7 +309,7 @@ fn a_wall_clock_that_was_set_is_followed() {
 /// More keys than the lookahead holds, hits and misses mixed, some twice: each answer belongs to
 /// its key.
 #[test]
-fn looking_ahead_never_mixes_keys_up() {
+fn lookahead_never_confuses_keys() {
     let mut worker = worker(&[]);
     let mut client = Client::new(&mut worker);
     let (mut sets, mut want_sets) = (Vec::new(), Vec::new());
@@ -340,7 +340,7 @@ fn looking_ahead_never_mixes_keys_up() {
 }
 
 #[test]
-fn flags_of_the_command_line_are_kept() {
+fn command_line_flags_take_effect() {
     check(&["-F"], b"flush_all\r\n", b"CLIENT_ERROR flush_all not allowed\r\n");
     check(&["-X"], b"lru_crawler metadump all\r\n", b"ERROR metadump not allowed\r\n");
     check(&["-W"], b"watch\r\n", b"CLIENT_ERROR watch commands not allowed\r\n");
@@ -350,7 +350,7 @@ fn flags_of_the_command_line_are_kept() {
 }
 
 #[test]
-fn administrators_are_answered() {
+fn admin_commands_are_answered() {
     check(
         &[],
         b"verbosity 1\r\nverbosity\r\ncache_memlimit 1\r\ncache_memlimit x\r\nslabs automove 1\r\n\
@@ -399,7 +399,7 @@ fn dumps_show_every_item_once() {
 /// In the binary protocol, a key can contain any bytes. A printed key is either a key again or only
 /// a word: replayed or read, it executes and shows nothing else.
 #[test]
-fn a_printed_key_is_no_command() {
+fn printed_keys_are_not_executable() {
     let mut worker = worker(&["-D", ":"]);
     let (mut binary, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
     let keys: [&[u8]; 4] = [
@@ -458,7 +458,7 @@ fn a_printed_key_is_no_command() {
 }
 
 #[test]
-fn a_watcher_sees_what_others_do() {
+fn a_watcher_sees_requests_of_other_clients() {
     let mut worker = worker(&[]);
     let (mut watcher, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
     client.session.peer.fd = 77;
@@ -491,7 +491,7 @@ fn a_watcher_sees_what_others_do() {
 
 /// Shows the remaining lifetime and the value's size.
 #[test]
-fn a_watcher_sees_what_is_evicted() {
+fn a_watcher_sees_evictions() {
     let mut worker = worker(&[]);
     let (mut watcher, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
     assert_eq!(watcher.send(&mut worker, b"watch evictions\r\n"), b"OK\r\n");

@@ -32,7 +32,7 @@ fn check(sent: &str, expected: &str) {
 }
 
 #[test]
-fn the_command_between_two_questions_has_three_times() {
+fn the_command_between_two_times_requests_has_three_times() {
     check(
         "set k 0 0 1\r\nx\r\nmn times\r\nget k\r\nmn times\r\nget none\r\nmn times\r\n",
         "STORED\r\nMN\r\nVALUE k 0 1\r\nx\r\nEND\r\nMN times N N N\r\nEND\r\n\
@@ -57,7 +57,7 @@ fn commands_of_every_kind_have_times() {
 }
 
 #[test]
-fn they_are_told_once_and_of_the_last_command_that_was_announced() {
+fn times_are_reported_once_for_the_last_announced_command() {
     check("mn times\r\nmn times\r\nmn times\r\n", "MN\r\nMN\r\nMN\r\n");
     check(
         "mn times\r\nget a\r\nget b\r\nmn times\r\nmn times\r\n",
@@ -83,7 +83,7 @@ fn a_datagram_has_no_times() {
 }
 
 #[test]
-fn a_connection_that_asks_for_nothing_keeps_nothing() {
+fn a_connection_without_a_times_request_keeps_no_state() {
     let mut worker = worker(&[]);
     let mut client = Client::new(&mut worker);
     client.send(&mut worker, b"mn\r\nget a\r\nmn leases\r\n");

@@ -51,7 +51,7 @@ fn outcome(span: &Span) -> Option<&str> {
 }
 
 #[test]
-fn the_command_behind_a_context_has_a_span_of_its_trace() {
+fn the_command_after_a_trace_context_gets_a_span() {
     let (spans, replies) =
         spans_of(&format!("set k 0 0 1\r\nx\r\nmn traceparent {TRACE}\r\nget k\r\nget k\r\n"));
     assert_eq!(replies, "STORED\r\nMN\r\nVALUE k 0 1\r\nx\r\nEND\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
@@ -65,7 +65,7 @@ fn the_command_behind_a_context_has_a_span_of_its_trace() {
 }
 
 #[test]
-fn each_command_tells_its_name_and_outcome() {
+fn each_span_has_the_command_name_and_outcome() {
     let large = "v".repeat(100_000);
     for (command, expected) in [
         ("get none\r\n".to_owned(), ("get", Some("miss"))),
@@ -98,7 +98,7 @@ fn each_command_tells_its_name_and_outcome() {
 
 /// A regression: a get whose first word came separately left the trace to the next command.
 #[test]
-fn the_span_is_of_the_next_command_wherever_that_is_cut() {
+fn the_span_belongs_to_the_next_command_even_if_split() {
     for line in ["get k other", "mg k v"] {
         let (spans, _) = spans_of(&format!("mn traceparent {TRACE}\r\n{line}\r\nget other\r\n"));
         assert_eq!(spans.len(), 1, "{spans:?}");
@@ -108,7 +108,7 @@ fn the_span_is_of_the_next_command_wherever_that_is_cut() {
 
 /// More keys than the server waits for.
 #[test]
-fn a_get_without_an_end_has_the_span_of_its_first_key() {
+fn an_unfinished_get_has_a_span_with_its_first_key() {
     let (mut worker, spans) = traced_worker();
     let mut client = Client::new(&mut worker);
     client.send(&mut worker, format!("mn traceparent {TRACE}\r\n").as_bytes());
@@ -130,7 +130,7 @@ fn an_error_is_the_reason_of_a_failed_span() {
 }
 
 #[test]
-fn what_is_not_sampled_or_no_context_has_no_span() {
+fn unsampled_and_malformed_contexts_create_no_span() {
     let unsampled = format!("{}00", &TRACE[..53]);
     for words in [
         format!("traceparent {unsampled}"),
@@ -153,7 +153,7 @@ fn what_is_not_sampled_or_no_context_has_no_span() {
 }
 
 #[test]
-fn only_a_server_with_a_collector_takes_contexts() {
+fn only_a_server_with_a_collector_accepts_trace_contexts() {
     let ask = |worker: &mut Worker| {
         let mut client = Client::new(worker);
         let reply = client.send(worker, b"mn leases traceparent\r\nmn leases\r\n");
@@ -171,7 +171,7 @@ fn only_a_server_with_a_collector_takes_contexts() {
 
 /// A datagram's sender may be anyone.
 #[test]
-fn a_datagram_announces_nothing() {
+fn trace_contexts_in_datagrams_are_ignored() {
     let (mut worker, spans) = traced_worker();
     let mut datagram = vec![0, 1, 0, 0, 0, 1, 0, 0];
     datagram.extend_from_slice(format!("mn traceparent {TRACE}\r\nget none\r\n").as_bytes());

@@ -112,7 +112,7 @@ struct Shown {
 }
 
 #[test]
-fn clients_see_one_cache_whatever_stops() {
+fn clients_see_one_consistent_cache_under_all_faults() {
     let control = control();
     let mut all = Shown::default();
     let mut runs = 0;
@@ -140,7 +140,7 @@ fn clients_see_one_cache_whatever_stops() {
 }
 
 #[test]
-fn a_seed_names_one_run() {
+fn the_same_seed_gives_the_same_run() {
     let control = control();
     for seed in [1, 2, 3] {
         assert_eq!(run(seed, &control), run(seed, &control), "seed {seed}");

@@ -114,7 +114,7 @@ mod tests {
 
     /// A new statistic must be shown or left out on purpose.
     #[test]
-    fn every_statistic_is_shown_or_left_out_on_purpose() {
+    fn every_statistic_is_shown_or_excluded_explicitly() {
         let worker = crate::session::tests::worker(&[]);
         let numbers = Numbers::collect(&worker.context.admin());
         let rows = exporter::GENERAL.iter().chain(own::OWN);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_names_a_statistic_that_is_there() {
+    fn every_row_names_an_existing_statistic() {
         let worker = crate::session::tests::worker(&[]);
         let numbers = Numbers::collect(&worker.context.admin());
         let of_tls = |stat: &str| stat.starts_with("ssl_") || stat.contains("cert");

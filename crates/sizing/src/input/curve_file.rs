@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn curves_are_in_the_order_of_memory() {
+    fn curves_are_sorted_by_memory() {
         let text = "STAT mrc:2x:bytes 200\r\nSTAT mrc:2x:hit_ratio 0.9\r\nSTAT mrc:1x:bytes 100\r\n\
                     STAT mrc:1x:hit_ratio 0.8\r\nSTAT mrc:4x:bytes 400\r\nSTAT mrc:sampled_reads 5\
                     \r\nEND\r\n";
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_as_servers_print_them() {
+    fn item_sizes_are_parsed_from_server_statistics() {
         assert_eq!(
             item_sizes("STAT 96 10\r\nSTAT 128 5\r\nEND\r\n"),
             Ok(vec![(96.0, 10.0), (128.0, 5.0)])

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_of_a_measurement_are_no_gets_and_multigets_are_many() {
+    fn measured_rates_exclude_sets_and_count_multiget_keys() {
         let gets = |ratio: &str, keys: u32| {
             gets_of_a_request(&serde_json::json!({ "ratio": ratio, "multiget": keys }))
         };
@@ -188,7 +188,7 @@ mod tests {
     /// Appendix B of the guide, with the ratios of its section 5 (which rounds to 8.4, 12.9, ~55,
     /// and 5.6, 4.3, 3.7).
     #[test]
-    fn the_guides_platforms_have_its_figures() {
+    fn the_platforms_match_the_figures_of_the_guide() {
         let mut platforms = of_the_guide();
         for platform in &mut platforms {
             platform.resolve(Path::new("guide.toml")).unwrap_or_else(|error| panic!("{error}"));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_in_which_pages_lie_idle_is_given_none() {
+    fn a_class_with_idle_pages_receives_none() {
         let idle = |pages| of(u64::MAX, pages);
         assert!(!idle(2).can_give_to(&idle(281)));
         let busy = |age| of(age, 4);
@@ -210,7 +210,7 @@ mod tests {
 
     /// They would exchange the same page again and again.
     #[test]
-    fn classes_of_nearly_one_age_give_none() {
+    fn classes_of_similar_age_exchange_no_pages() {
         let of = |age: u64| of(age * 1000, 100);
         assert!(!of(102).can_give_to(&of(100)), "101 is left of the one, the other would have 101");
         assert!(!of(103).can_give_to(&of(100)), "102 and 101");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_of_few_old_items_gives_none() {
+    fn a_class_with_few_old_items_gives_no_page() {
         let (needy, mut giver) = (of(100, 4), of(10_000, 2));
         assert!(giver.can_give_to(&needy) && giver.is_much_older_than(&needy));
         giver.sampled = Some(90);
@@ -227,7 +227,7 @@ mod tests {
 
     /// Doubling a class of one page makes it old; one page more of sixty changes little.
     #[test]
-    fn who_can_give_to_any_is_found_beside_a_younger_class_of_one_page() {
+    fn a_giver_is_found_despite_a_younger_class_of_one_page() {
         let (youngest, larger, giver) = (of(90, 1), of(100, 60), of(150, 6));
         assert!(!giver.can_give_to(&youngest) && giver.can_give_to(&larger));
         assert!(giver.can_give_to_one_of(&Candidate::takers(&[youngest, larger, giver])));

@@ -393,7 +393,7 @@ mod tests {
     /// A move whose thread is preempted keeps its page, which holds the coldest item, and no other
     /// page.
     #[test]
-    fn a_store_takes_a_page_beside_a_move_that_stands_still() {
+    fn a_store_takes_a_page_during_a_stalled_move() {
         let store = Store::new(Config { memory_bytes: 2 << 20, ..Config::default() }).unwrap();
         let (me, other) = (store.join().unwrap(), store.join().unwrap());
         me.begin_turn(1);

@@ -105,7 +105,7 @@ impl World {
 }
 
 #[test]
-fn marks_name_the_last_use_all_around_the_circle() {
+fn marks_show_the_last_use_across_wraparound() {
     let mut world = World::new();
     world.me.begin_turn(1);
     let mut steps = 0u32;

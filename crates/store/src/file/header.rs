@@ -278,12 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_read_as_it_was_written() {
+    fn a_header_round_trips() {
         assert_eq!(Header::decode(&header().encode()), Decoded::Header(header()));
     }
 
     #[test]
-    fn no_flipped_bit_is_believed_or_taken_for_foreign() {
+    fn any_flipped_bit_is_detected_as_damage() {
         let whole = header().encode();
         for bit in 0..whole.len() * 8 {
             let mut page = whole.clone();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_previous_format_is_refused_with_that_reason() {
+    fn a_file_of_the_previous_format_is_refused_with_a_reason() {
         let mut page = header().encode();
         let version = MAGIC.len()..MAGIC.len() + size_of::<u64>();
         page[version].copy_from_slice(&(VERSION - 1).to_le_bytes());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_damaged_and_what_is_empty_is_empty() {
+    fn truncated_empty_and_foreign_headers_are_distinguished() {
         let whole = header().encode();
         for len in 1..whole.len() {
             assert!(matches!(Header::decode(&whole[..len]), Decoded::Damaged(_)), "{len} bytes");
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_differ_are_named() {
+    fn differing_settings_are_named() {
         let made_with = Config::default();
         let theirs = Settings::of(&made_with, &Layout::new(&made_with).unwrap());
         let difference = |config| theirs.layout(&config).err().unwrap_or_default();

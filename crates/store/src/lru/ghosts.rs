@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn most_ghosts_of_the_last_items_are_there_and_hardly_any_other() {
+    fn ghosts_cover_most_recent_items_and_few_others() {
         let ghosts = Ghosts::new(1 << 16).unwrap();
         let budget = Budget::new(1 << 20);
         for items in 0..1 << 14 {

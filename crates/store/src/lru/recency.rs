@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_changes_the_mark_it_has_seen_and_no_other() {
+    fn a_pass_changes_only_the_mark_it_has_seen() {
         let word = AtomicU32::new(7 << 16 | 9);
         set_mark(&word, 7 << 16 | 9, UNUSED);
         assert_eq!(word.load(Ordering::Relaxed), 9);
@@ -148,7 +148,7 @@ mod tests {
 
     /// Every mark, at every age that the rules allow, once around the circle and over its ends.
     #[test]
-    fn every_age_up_to_the_greatest_is_exact_wherever_the_tick_stands() {
+    fn every_age_up_to_the_maximum_is_exact_at_any_tick() {
         let ticks = (FIRST_TICK..FIRST_TICK + 0x1_0000).step_by(251);
         let ends = [0x1_ffff, 0x2_0001, 0x2_0002, 0xffff_ffff, 0x1_0000_0001, LAST_TICK - 1];
         for now in ticks.chain(ends).filter(|&now| low(now) != UNUSED) {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_leave_out_the_mark_that_says_unused() {
+    fn ticks_skip_the_mark_for_unused() {
         assert_eq!(next(FIRST_TICK), FIRST_TICK + 1);
         assert_eq!(next(0x1_ffff), 0x2_0001);
         assert_eq!((mark_at(0x2_0000), mark_at(0x2_0001)), (0xffff, 1));
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_of_an_opening_not_seen_yet_is_of_now() {
+    fn a_mark_ahead_of_the_tick_counts_as_current() {
         assert_eq!(tick_of(low(0x2_0003), 0x2_0001), Some(0x2_0001));
         assert_eq!(tick_of(low(0x2_0001), 0x1_ffff), Some(0x1_ffff));
     }

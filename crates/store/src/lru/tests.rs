@@ -7,7 +7,7 @@ use arena::budget::Budget;
 /// One old bag stays, and newer ones come and go. No bag is opened whose tick would make a mark in
 /// the old one too old; openings resume after a pass over the old one.
 #[test]
-fn a_bag_that_is_not_passed_holds_openings_back() {
+fn an_unpassed_bag_blocks_openings() {
     let (tick, turnover) = (AtomicU64::new(FIRST_TICK), AtomicU64::new(0));
     let clocks = Clocks { tick: &tick, turnover: &turnover };
     let list = BagList::new(1, clocks);

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_item_counts_as_older_if_sizes_weigh() {
+    fn large_items_count_as_older_if_sizes_are_weighed() {
         let by_size = EvictionSetting { weighs_size: true, ..EvictionSetting::LRU };
         let tuning = Tuning::new(Policy::Auto);
         tuning.set(by_size);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_brings_its_order_and_only_auto_takes_another() {
+    fn only_the_auto_policy_accepts_another_eviction_setting() {
         let tuning = Tuning::new(Policy::Bag);
         tuning.set(EvictionSetting::FIRST);
         assert_eq!((tuning.policy(), tuning.get()), (Policy::Bag, EvictionSetting::LRU));

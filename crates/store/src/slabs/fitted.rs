@@ -206,20 +206,20 @@ mod tests {
     }
 
     #[test]
-    fn items_of_one_size_get_chunks_of_it() {
+    fn items_of_one_size_get_fitting_chunks() {
         assert_eq!(chosen(vec![1069; 100], 1144), Some(1072));
         assert_eq!(chosen(vec![1069; 10], 1144), None, "so few say nothing");
     }
 
     #[test]
-    fn what_would_save_little_gets_no_class() {
+    fn small_savings_create_no_class() {
         assert_eq!(chosen(vec![1128; 100], 1144), None);
         let few_pages = best_size(&mut [1072; 100], 1144, 40, |bytes| bytes);
         assert_eq!(few_pages, None);
     }
 
     #[test]
-    fn of_two_sizes_that_which_saves_more_is_chosen() {
+    fn the_size_that_saves_more_is_chosen() {
         let mixed = |small: usize| {
             let of = |at| if at < small { 1072 } else { 1136 };
             chosen((0..100).map(of).collect(), 1144)
@@ -230,7 +230,7 @@ mod tests {
 
     /// Law 2.
     #[test]
-    fn a_class_changes_when_no_section_can_have_seen_a_page_of_it() {
+    fn a_class_changes_once_no_section_can_see_its_pages() {
         let (store, first) = refitted();
         assert_eq!(
             (store.slabs.class_for(600), store.slabs.class(first).chunk_bytes()),
@@ -240,7 +240,7 @@ mod tests {
 
     /// Law 3.
     #[test]
-    fn a_chunk_of_a_class_that_has_shrunk_goes_back() {
+    fn a_chunk_too_small_after_its_class_shrank_is_returned() {
         let (store, looked_up_for_640) = refitted();
         let thread = &store.join().unwrap().thread;
         let chunk = allocate::take(thread, looked_up_for_640).unwrap();

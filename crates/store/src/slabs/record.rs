@@ -133,7 +133,7 @@ mod tests {
 
     /// A damaged file may contain any page numbers. The fuzz target `restart_image` found it.
     #[test]
-    fn a_page_of_no_class_is_damage() {
+    fn a_page_with_an_unknown_class_is_damage() {
         let store = Store::new(Config { memory_bytes: 16 << 20, ..Config::default() }).unwrap();
         let slabs = &store.slabs;
         allocate::take(&store.join().unwrap().thread, 1).unwrap();

@@ -229,7 +229,7 @@ fn lookup_against_merge_and_split() {
 /// Items that a merge moves into a chain, and that come back from it because no overflow bucket is
 /// free, are found throughout.
 #[test]
-fn lookup_against_a_merge_that_fails() {
+fn lookup_against_failed_merge() {
     // Two buckets with three items each, of which one has room for four.
     let begin = || {
         let world = World::split_with(&[1, 2]);
@@ -279,7 +279,7 @@ fn lookup_against_compaction() {
 ///
 /// Seen to fail: no `announce_move` in `drop_tail`.
 #[test]
-fn lookup_against_removals_that_shorten_the_chain() {
+fn lookup_against_chain_shortening() {
     let change = |world: &World| {
         world.remove(1);
         world.remove(2);
@@ -296,7 +296,7 @@ fn lookup_against_removals_that_shorten_the_chain() {
 /// Seen to fail: the bucket freed before the move is announced, or the link stored before the items
 /// are copied.
 #[test]
-fn lookup_against_an_exchange_of_the_overflow_bucket() {
+fn lookup_against_overflow_bucket_exchange() {
     let change = |world: &World| world.table.move_overflow(0, 0);
     model(&[1, 2, 3, 4, 5], change, &[5], |world| {
         assert!((1..=5).all(|key| world.find(key) == Some(first(key))));

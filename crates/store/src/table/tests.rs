@@ -106,7 +106,7 @@ fn table_agrees_with_a_map_when_crowded() {
 
 /// A lookup that starts at the bucket of before a split finds the same as one without a hint.
 #[test]
-fn a_bucket_that_was_split_since_is_a_hint() {
+fn a_bucket_hint_stays_valid_after_splits() {
     let table = table(1, 64, 1);
     let hash = |reference: u32| mix(u64::from(reference));
     let references = 1..=100;
@@ -204,7 +204,7 @@ fn a_table_shrinks_with_its_items() {
 /// and none of them is freed.
 #[cfg(not(miri))]
 #[test]
-fn overflow_buckets_that_are_needed_are_not_given_back() {
+fn needed_overflow_buckets_are_not_released() {
     let table = Table::new(Shape { buckets: 1, buckets_max: 1, overflow_max: 1 << 13, stripes: 1 });
     let pool = &table.unwrap().overflow;
     let len = 4 * STEP_BUCKETS;
@@ -249,7 +249,7 @@ fn a_merge_without_an_overflow_bucket_is_undone() {
 /// Refused memory stops growth and then insertion, loses nothing, and both continue when there is
 /// memory again.
 #[test]
-fn refusal_changes_nothing() {
+fn refused_memory_changes_nothing() {
     let table = table(1, 64, 1);
     let mut inserted = 0;
     while table.lock(mix(inserted)).insert(u32::try_from(inserted).unwrap() + 1, |_| false) {
@@ -313,7 +313,7 @@ impl super::Judge for Claims {
 /// A process may die in a merge: after the items are copied, or after the directory is published.
 #[cfg(not(miri))]
 #[test]
-fn a_merge_that_a_process_died_in_is_recovered() {
+fn an_interrupted_merge_is_recovered() {
     let hash = |reference: u32| mix(u64::from(reference));
     for is_published in [false, true] {
         let table = table(4, 64, 4);
@@ -365,7 +365,7 @@ fn try_lock_does_not_wait() {
 /// empties it and merges; another replaces resident items and adds and removes others in the same
 /// buckets. Seen to fail: `find` believing every miss.
 #[test]
-fn residents_are_never_missed_while_the_table_grows_and_shrinks() {
+fn resident_keys_are_always_found_during_growth_and_shrinking() {
     const RESIDENT: u32 = 64;
     let (buckets, doublings) = (16, if cfg!(miri) { 3 } else { 10 });
     let table = table(buckets, buckets << doublings, 16);
@@ -441,7 +441,7 @@ fn few_buckets_overflow() {
 
 /// Items that come and go leave hardly more overflow buckets than the same items just inserted.
 #[test]
-fn items_that_come_and_go_leave_few_overflow_buckets() {
+fn item_churn_leaves_few_overflow_buckets() {
     let table = table(1, 1 << 16, 1);
     let insert = |reference: u32| {
         assert!(table.lock(mix(u64::from(reference))).insert(reference, |_| true));

@@ -70,7 +70,7 @@ fn span(spans: &Arc<Spans>) {
 }
 
 #[test]
-fn numbers_and_spans_reach_the_collector() {
+fn metrics_and_spans_reach_the_collector() {
     let (url, sent) = collector(vec![]);
     let telemetry = telemetry(&url, "50");
     let export_counts = Arc::clone(telemetry.export_counts());
@@ -101,7 +101,7 @@ fn numbers_and_spans_reach_the_collector() {
 
 /// An hour is between two exports: data that arrives was sent at the end.
 #[test]
-fn the_end_sends_what_is_left() {
+fn shutdown_sends_pending_data() {
     let (url, sent) = collector(vec![]);
     let telemetry = telemetry(&url, "3600000");
     let spans = Arc::clone(telemetry.spans().unwrap());
@@ -113,7 +113,7 @@ fn the_end_sends_what_is_left() {
 }
 
 #[test]
-fn what_an_overloaded_collector_does_not_take_is_sent_again() {
+fn spans_refused_by_an_overloaded_collector_are_resent() {
     let (url, sent) = collector(vec!["503 Service Unavailable"]);
     let variable = |name: &str| match name {
         "OTEL_METRICS_EXPORTER" => Some("none".to_owned()),
@@ -139,7 +139,7 @@ fn what_an_overloaded_collector_does_not_take_is_sent_again() {
 }
 
 #[test]
-fn what_a_collector_refuses_is_counted_and_not_sent_again() {
+fn rejected_exports_are_counted_and_not_resent() {
     let (url, sent) = collector(vec!["400 Bad Request"]);
     let telemetry = telemetry(&url, "3600000");
     let export_counts = Arc::clone(telemetry.export_counts());
@@ -160,7 +160,7 @@ fn what_a_collector_refuses_is_counted_and_not_sent_again() {
 /// No collector accepts, so that a request hangs: spans are still queued or dropped, and the end
 /// waits no longer than documented.
 #[test]
-fn a_silent_collector_costs_the_spans_that_find_no_room() {
+fn a_silent_collector_loses_only_spans_beyond_the_queue() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let telemetry = telemetry(&url, "1");

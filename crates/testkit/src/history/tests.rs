@@ -38,7 +38,7 @@ fn values_extend_at_both_ends() {
 }
 
 #[test]
-fn commands_in_turn_are_explained() {
+fn sequential_histories_are_accepted() {
     accepted(
         Mode::Strict,
         &[
@@ -61,7 +61,7 @@ fn commands_in_turn_are_explained() {
 }
 
 #[test]
-fn a_token_is_good_once_and_until_anything_happens() {
+fn a_token_is_valid_once_and_until_any_change() {
     let ask = |at_ns, token| at(at_ns, at_ns + 1, Op::LeaseGet, Out::Token(token));
     let fill = |at_ns, token, out| at(at_ns, at_ns + 1, Op::LeaseSet(val("v"), token), out);
     accepted(
@@ -91,7 +91,7 @@ fn a_token_is_good_once_and_until_anything_happens() {
 }
 
 #[test]
-fn without_memory_a_read_may_show_a_unique_of_no_item() {
+fn a_read_without_memory_may_return_a_unique_of_no_item() {
     let read = |at_ns, cas| at(at_ns, at_ns + 1, Op::Get, hit_cas("a", cas));
     let cas = |at_ns, cas, out| at(at_ns, at_ns + 1, Op::Cas(val("b"), cas), out);
     let before = [at(0, 1, Op::Set(val("a")), Out::Stored), read(2, 5), read(4, 6)];
@@ -111,7 +111,7 @@ fn without_memory_a_read_may_show_a_unique_of_no_item() {
 }
 
 #[test]
-fn a_stale_item_is_told_and_won_once() {
+fn a_stale_item_is_won_once() {
     let stale = |cas, won| Out::Stale { val: val("a"), cas: Some(cas), won };
     let read = |at_ns, out| at(at_ns, at_ns + 1, Op::MetaGet, out);
     let before = [at(0, 1, Op::Set(val("a")), Out::Stored), at(2, 3, Op::Invalidate, Out::Deleted)];
@@ -149,7 +149,7 @@ fn a_stale_item_is_told_and_won_once() {
 }
 
 #[test]
-fn concurrent_commands_may_take_either_order() {
+fn concurrent_commands_may_execute_in_either_order() {
     for seen in ["a", "b"] {
         accepted(
             Mode::Strict,
@@ -163,7 +163,7 @@ fn concurrent_commands_may_take_either_order() {
 }
 
 #[test]
-fn a_value_changes_its_mind_only_once() {
+fn the_order_of_concurrent_sets_is_final() {
     refused(
         Mode::Strict,
         &[
@@ -197,7 +197,7 @@ fn a_lost_set_is_refused_unless_items_may_vanish() {
 }
 
 #[test]
-fn what_vanished_does_not_come_back() {
+fn a_vanished_value_does_not_come_back() {
     refused(
         Mode::Evicting,
         &[
@@ -292,7 +292,7 @@ fn one_cas_unique_with_two_values_is_refused() {
 }
 
 #[test]
-fn an_unanswered_command_may_have_happened_or_not() {
+fn an_unanswered_command_may_or_may_not_have_executed() {
     for seen in [hit("a"), hit("b")] {
         accepted(
             Mode::Strict,
@@ -315,7 +315,7 @@ fn an_unanswered_command_may_have_happened_or_not() {
 }
 
 #[test]
-fn a_long_history_is_judged_quickly_and_one_wrong_read_in_it_is_found() {
+fn one_wrong_read_in_a_long_history_is_found_quickly() {
     let mut events = Vec::new();
     for turn in 0..20_000_u64 {
         let start = turn * 10;
@@ -332,7 +332,7 @@ fn a_long_history_is_judged_quickly_and_one_wrong_read_in_it_is_found() {
 }
 
 #[test]
-fn a_hit_of_what_nobody_stored_or_not_yet_is_found_where_values_alone_are_judged() {
+fn check_values_finds_hits_of_values_not_stored_yet() {
     let set = at(10, 12, Op::Set(val("a")), Out::Stored);
     // Whatever came before or after it, the item may be gone, or seen again.
     let explained = [

@@ -102,12 +102,12 @@ fn eighty_columns_show_the_tier() {
 }
 
 #[test]
-fn two_hundred_columns_show_more_of_it() {
+fn two_hundred_columns_show_more_of_the_tier() {
     assert_eq!(screen(&mut top(), 200, 17), include_str!("snapshots/members_200.txt"));
 }
 
 #[test]
-fn an_invalidator_whose_check_is_late_is_in_trouble() {
+fn an_invalidator_with_a_late_check_is_in_trouble() {
     let mut invalidator = tier().remove(3);
     assert_eq!(Row::new(3, &invalidator).health, Health::Good);
     let mut now = invalidator.now.as_deref().unwrap().clone();
@@ -118,7 +118,7 @@ fn an_invalidator_whose_check_is_late_is_in_trouble() {
 }
 
 #[test]
-fn details_are_all_statistics_with_their_rates() {
+fn details_show_all_statistics_with_their_rates() {
     let mut top = top();
     // The unavailable server comes first.
     top.press(KeyCode::Down);
@@ -138,7 +138,7 @@ fn hot_keys_name_their_server() {
 }
 
 #[test]
-fn a_filter_is_typed_and_taken_back() {
+fn a_filter_can_be_typed_and_removed() {
     let mut top = top();
     for letter in "/proxy".chars() {
         top.press(KeyCode::Char(letter));
@@ -153,7 +153,7 @@ fn a_filter_is_typed_and_taken_back() {
 }
 
 #[test]
-fn a_pause_keeps_what_is_seen() {
+fn a_pause_freezes_the_screen() {
     let mut top = top();
     top.press(KeyCode::Char(' '));
     top.update(Vec::new());
@@ -165,7 +165,7 @@ fn a_pause_keeps_what_is_seen() {
 }
 
 #[test]
-fn every_size_and_key_is_survived() {
+fn every_window_size_and_key_is_handled() {
     for (width, height) in [(1, 1), (10, 3), (40, 5), (80, 24), (200, 60)] {
         let mut top = top();
         for code in [

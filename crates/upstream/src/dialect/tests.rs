@@ -15,7 +15,7 @@ fn seen(answers: &str) -> Dialect {
 }
 
 #[test]
-fn a_server_is_what_it_says_to_the_probe() {
+fn the_reply_to_the_probe_determines_the_dialect() {
     let ours = "MN leases\r\nCLIENT_ERROR invalid mode for ms M token\r\n";
     assert_eq!(seen(ours), Dialect::Holdall);
     // From before spans existed, or without a collector: it does not repeat the third word.
@@ -37,7 +37,7 @@ fn a_server_is_what_it_says_to_the_probe() {
 
 /// The line of each command with the lowest requirements, and the dialect for it.
 #[test]
-fn each_command_has_its_dialect() {
+fn each_command_has_its_minimum_dialect() {
     for op in Command::ALL {
         let key: &[u8] = if op == Command::Version { b"" } else { b"k" };
         let plain = needs(&Request::new(op, key)).unwrap();
@@ -78,7 +78,7 @@ fn each_command_has_its_dialect() {
 }
 
 #[test]
-fn a_key_is_one_word_to_every_parser() {
+fn keys_that_are_not_one_word_are_refused() {
     let long = [b'k'; 251];
     let bad: [&[u8]; 8] = [b"", b"a b", b"a\0b", b"a\rb", b"a\nb", b"\t", b"\x7f", &long];
     for op in
@@ -105,7 +105,7 @@ fn of(words: &[u8]) -> Option<Dialect> {
 }
 
 #[test]
-fn meta_flags_have_their_dialects() {
+fn meta_flags_have_their_minimum_dialects() {
     for words in ["", "b c f h k l s t u v x I", "C5 D1 E7 J0 F9 N-1 R30 T0 MS Oabc Lx P/x"] {
         assert_eq!(of(words.as_bytes()), Some(Dialect::Meta), "{words}");
     }
@@ -125,7 +125,7 @@ fn meta_flags_have_their_dialects() {
 }
 
 #[test]
-fn a_key_that_no_line_holds_is_not_asked_back_of_memcached() {
+fn a_key_unfit_for_a_line_is_not_requested_from_memcached() {
     let asked = |key, words| {
         needs(&Request { base64: true, words, ..Request::new(Command::MetaGet, key) }).unwrap()
     };
@@ -135,7 +135,7 @@ fn a_key_that_no_line_holds_is_not_asked_back_of_memcached() {
 }
 
 #[test]
-fn an_error_is_final_where_the_block_was_certainly_read() {
+fn an_error_keeps_the_connection_only_if_the_block_was_read() {
     let (client, unknown) = (Answer::ClientError(b"bad"), Answer::Error(b""));
     let stays = stays_in_step;
     for op in Command::ALL {

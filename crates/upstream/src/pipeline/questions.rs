@@ -175,7 +175,7 @@ mod tests {
     /// Thousands of questions, answered in pieces: the keys' buffer stays as long as the
     /// outstanding ones.
     #[test]
-    fn keys_of_answered_questions_are_dropped() {
+    fn keys_of_answered_requests_are_dropped() {
         let mut questions = Questions::default();
         for ticket in 0..10_000 {
             questions.push(&Request::new(Command::Delete, &[b'k'; 250]), ticket, 0, 1, 0);

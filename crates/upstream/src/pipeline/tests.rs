@@ -69,7 +69,7 @@ fn answers(
 }
 
 #[test]
-fn gets_of_one_turn_go_out_as_one_line() {
+fn gets_of_one_turn_are_sent_as_one_line() {
     let mut pipeline = Pipeline::default();
     for (ticket, (op, key)) in (0..).zip([
         (Command::Get, "a"),
@@ -89,7 +89,7 @@ fn gets_of_one_turn_go_out_as_one_line() {
 }
 
 #[test]
-fn values_tell_which_keys_of_a_line_are_misses() {
+fn keys_of_a_line_without_a_value_are_misses() {
     let three: [(Command, &[u8]); 4] =
         [(Command::Get, b"a"), (Command::Get, b"b"), (Command::Get, b"c"), (Command::Delete, b"d")];
     let (found, missed) = (Outcome::Found, Outcome::NotFound);
@@ -109,14 +109,14 @@ fn values_tell_which_keys_of_a_line_are_misses() {
 }
 
 #[test]
-fn a_key_asked_twice_on_a_line_is_answered_twice() {
+fn a_key_requested_twice_on_a_line_gets_two_replies() {
     let twice: [(Command, &[u8]); 2] = [(Command::Get, b"a"), (Command::Get, b"a")];
     let bytes = b"VALUE a 0 1\r\nx\r\nVALUE a 0 1\r\nx\r\nEND\r\n";
     assert_eq!(answers(&twice, bytes), (vec![(0, Outcome::Found), (1, Outcome::Found)], None));
 }
 
 #[test]
-fn a_server_error_is_the_answer_of_what_is_left_of_its_line() {
+fn a_server_error_fails_the_remaining_keys_of_its_line() {
     let asked: [(Command, &[u8]); 4] = [
         (Command::Get, b"a"),
         (Command::Get, b"b"),
@@ -131,7 +131,7 @@ fn a_server_error_is_the_answer_of_what_is_left_of_its_line() {
 }
 
 #[test]
-fn a_lie_is_found_before_it_is_anyones_answer() {
+fn a_faulty_reply_is_detected_before_delivery() {
     type Lie<'a> = (&'a [(Command, &'a [u8])], &'a [u8], Broken);
     let lies: [Lie<'_>; 17] = [
         (&[(Command::Get, b"a")], b"VALUE b 0 1\r\nx\r\nEND\r\n", Broken::Mismatch),
@@ -158,7 +158,7 @@ fn a_lie_is_found_before_it_is_anyones_answer() {
 }
 
 #[test]
-fn an_extra_line_breaks_what_comes_next() {
+fn an_extra_line_breaks_the_next_reply() {
     let asked: [(Command, &[u8]); 1] = [(Command::Get, b"a")];
     let bytes = b"VALUE a 0 1\r\nx\r\nVALUE a 0 1\r\ny\r\nEND\r\n";
     assert_eq!(answers(&asked, bytes), (vec![(0, Outcome::Found)], Some(Broken::Mismatch)));
@@ -167,7 +167,7 @@ fn an_extra_line_breaks_what_comes_next() {
 }
 
 #[test]
-fn a_refused_line_with_a_data_block_closes() {
+fn a_refused_line_with_a_data_block_closes_the_connection() {
     let asked: [(Command, &[u8]); 2] = [(Command::Set, b"a"), (Command::Get, b"b")];
     let refused = Outcome::Failed(Failure::ClientError);
     let cut_after = |outcome| (vec![(0, outcome)], Some(Broken::Cut));
@@ -181,7 +181,7 @@ fn a_refused_line_with_a_data_block_closes() {
 }
 
 #[test]
-fn gets_of_a_refused_line_are_asked_apart() {
+fn gets_of_a_refused_line_are_sent_separately() {
     let mut pipeline = Pipeline::text();
     for (ticket, key) in (0..).zip(["a", "b", "c"]) {
         pipeline.ask(&Request::new(Command::Get, key.as_bytes()), ticket, 0, 1);
@@ -203,7 +203,7 @@ fn gets_of_a_refused_line_are_asked_apart() {
 }
 
 #[test]
-fn a_failure_answers_everybody_once() {
+fn a_failure_answers_every_request_once() {
     let mut pipeline = asked(&[(Command::Get, b"a"), (Command::Get, b"b")]);
     pipeline.ask(&Request::new(Command::Get, b"c"), 7, 0, 100);
     let mut got = Got::default();
@@ -229,7 +229,7 @@ fn with_traced_get(seen: Dialect) -> (Pipeline, String, Arc<Spans>) {
 }
 
 #[test]
-fn a_traced_get_has_a_line_of_its_own_behind_its_context() {
+fn a_traced_get_has_its_own_line_after_its_context() {
     let (pipeline, sent, spans) = with_traced_get(Dialect::Tracing);
     let lines: Vec<&str> = sent.lines().collect();
     let context = lines[1].strip_prefix("mn traceparent ").unwrap();
@@ -269,7 +269,7 @@ fn a_refused_context_leaves_the_request_alone() {
 }
 
 #[test]
-fn any_other_answer_to_a_context_is_none() {
+fn any_other_reply_to_a_context_is_a_mismatch() {
     for answer in ["END\r\n", "VALUE b 0 1\r\nx\r\n", "HD\r\n", "STORED\r\n"] {
         let (pipeline, ..) = with_traced_get(Dialect::Tracing);
         let (bits, ..) = with_traced_get(Dialect::Tracing);
@@ -279,7 +279,7 @@ fn any_other_answer_to_a_context_is_none() {
 }
 
 #[test]
-fn a_connection_that_breaks_ends_the_spans() {
+fn a_broken_connection_ends_the_spans() {
     let (mut pipeline, _, spans) = with_traced_get(Dialect::Tracing);
     let mut got = Got::default();
     pipeline.fail(0, Failure::Timeout, Failure::RemoteError, b"", &mut got);
@@ -289,7 +289,7 @@ fn a_connection_that_breaks_ends_the_spans() {
 }
 
 #[test]
-fn a_traced_packet_has_a_span_and_carries_no_context() {
+fn a_traced_binary_request_has_a_span_but_no_context() {
     let spans = Arc::new(Spans::default());
     let asked = |traced: bool| {
         let mut pipeline = Pipeline::binary();

@@ -212,7 +212,7 @@ mod tests {
 
     /// The copy represents a child's: both refer to one socket of the kernel.
     #[test]
-    fn a_dropped_socket_of_which_a_child_has_a_copy_is_neither_watched_nor_connected() {
+    fn a_dropped_socket_is_closed_even_if_a_child_has_a_copy() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = Socket::connect(&Address::Tcp(listener.local_addr().unwrap())).unwrap();
         let (mut accepted, _) = listener.accept().unwrap();

@@ -29,7 +29,7 @@ fn held(cache: &mut dyn Cache, ids: &[u64]) -> Vec<u64> {
 }
 
 #[test]
-fn no_policy_exceeds_its_capacity_or_forgets_what_fits() {
+fn policies_stay_within_capacity_and_keep_what_fits() {
     for policy in policies() {
         let mut rng = SmallRng::seed_from_u64(1);
         let mut cache = policy.cache(10_000);
@@ -67,14 +67,14 @@ fn a_put_replaces_the_keys_last_item() {
 }
 
 #[test]
-fn lru_evicts_what_was_used_longest_ago() {
+fn lru_evicts_the_least_recently_used() {
     let mut cache = Policy::Lru.cache(30);
     ask(&mut *cache, &[1, 2, 3, 1, 4]);
     assert_eq!(held(&mut *cache, &[1, 2, 3, 4]), [1, 3, 4]);
 }
 
 #[test]
-fn sieve_spares_the_used_where_they_are() {
+fn sieve_keeps_used_items_in_place() {
     // The hand passes 1, which was used, evicts 2, and continues at 3.
     let mut cache = Policy::Sieve.cache(30);
     ask(&mut *cache, &[1, 2, 3, 1, 4, 5]);
@@ -107,7 +107,7 @@ fn w_tiny_lfu_admits_by_frequency() {
 }
 
 #[test]
-fn gdsf_prefers_small_items_of_one_frequency() {
+fn gdsf_prefers_small_items_of_equal_frequency() {
     let mut cache = Policy::Gdsf.cache(1000);
     cache.put(1, 500);
     (2..12).for_each(|id| cache.put(id, 50));
@@ -137,7 +137,7 @@ fn hits(kind: Kind, overhead: u32) -> Vec<(Policy, u64)> {
 }
 
 #[test]
-fn policies_rank_on_known_loads_as_their_papers_say() {
+fn policies_rank_as_in_their_papers() {
     let of = |hits: &[(Policy, u64)], policy| {
         hits.iter().find(|(other, _)| *other == policy).expect("simulated").1
     };

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_end_where_they_end_and_long_ones_are_passed_over() {
+    async fn lines_are_split_and_overlong_ones_are_skipped() {
         let long = vec![b'x'; LINE_BYTES_MAX];
         let longer = vec![b'y'; LINE_BYTES_MAX * 2 + 5];
         let bytes = [&b"a\n\n"[..], &long, b"\n", &longer, b"\nb\nc"].concat();

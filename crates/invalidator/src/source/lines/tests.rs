@@ -57,7 +57,7 @@ const FULL: Debezium =
     Debezium { old_rows: OldRows::Full, schemas: Schemas::None, has_holes: false };
 
 #[test]
-fn lines_of_our_form_name_keys_rows_and_places() {
+fn native_lines_contain_keys_rows_and_positions() {
     let mut world = World::new(None);
     for (line, said) in [
         (r#"{"keys":["a","b c"],"position":"41"}"#, "a b c"),
@@ -79,7 +79,7 @@ fn lines_of_our_form_name_keys_rows_and_places() {
 }
 
 #[test]
-fn a_line_of_our_form_that_does_not_tell_its_keys_is_a_gap() {
+fn a_native_line_without_usable_keys_is_a_gap() {
     let row = |before: &str, after: &str| {
         format!(r#"{{"table":"shop.users","before":{before},"after":{after}}}"#)
     };
@@ -112,7 +112,7 @@ fn event(op: &str, before: &str, after: &str) -> String {
 }
 
 #[test]
-fn events_of_debezium_become_keys_and_a_place() {
+fn debezium_events_become_keys_and_a_position() {
     let mut world = World::new(Some(FULL));
     let (old, new) = (r#"{"id":1,"mail":"a"}"#, r#"{"id":1,"mail":"b"}"#);
     let bare = event("u", old, new);
@@ -140,7 +140,7 @@ fn events_of_debezium_become_keys_and_a_place() {
 }
 
 #[test]
-fn an_event_that_does_not_tell_its_keys_is_a_gap() {
+fn a_debezium_event_without_usable_keys_is_a_gap() {
     let ddl = |connector: &str, more: &str| {
         format!(r#"{{"source":{{"connector":"{connector}"}},"databaseName":"shop",{more}}}"#)
     };
@@ -176,7 +176,7 @@ fn an_event_that_does_not_tell_its_keys_is_a_gap() {
 }
 
 #[test]
-fn in_old_rows_the_columns_of_the_key_alone_count_unless_all_are_there() {
+fn partial_old_rows_count_only_their_key_columns() {
     let settings = Debezium { old_rows: OldRows::Key, ..FULL };
     let message = |key: &str, event: &str| {
         let [key, event] = [key, event].map(|text| serde_json::to_string(text).unwrap());
@@ -195,7 +195,7 @@ fn in_old_rows_the_columns_of_the_key_alone_count_unless_all_are_there() {
 }
 
 #[test]
-fn without_its_schema_an_event_is_a_gap_and_with_it_a_date_is_one() {
+fn a_missing_schema_or_unsupported_type_is_a_gap() {
     let settings = Debezium { schemas: Schemas::Required, ..FULL };
     let event = event("c", "null", r#"{"id":1,"mail":"b"}"#);
     let with = |mail: &str| {
@@ -225,7 +225,7 @@ fn without_its_schema_an_event_is_a_gap_and_with_it_a_date_is_one() {
 }
 
 #[test]
-fn messages_that_are_missing_from_a_topic_are_a_gap() {
+fn missing_messages_of_a_topic_are_a_gap() {
     let message = |offset: u64| {
         format!(r#"{{"topic":"t","partition":0,"offset":{offset},"key":null,"payload":null}}"#)
     };

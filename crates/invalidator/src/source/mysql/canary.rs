@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beat_is_a_row_and_where_needed_a_comment() {
+    fn a_beat_is_a_row_with_an_optional_comment() {
         let settings = Settings::for_tests();
         let rule = CanaryRule {
             table: Some("a`b.c".to_owned()),

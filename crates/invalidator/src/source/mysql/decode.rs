@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_comments_have_the_bytes_of_their_session() {
+    fn keys_in_comments_keep_the_bytes_of_the_session() {
         let text = b"UPDATE t SET a=1 /* mc:del k:schl\xfcssel */";
         let rows = [&[0], &text[..]].concat();
         let rules = Rules { comments: true, ..Rules::default() };
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_of_mysql_moves_the_position_by_its_identifier() {
+    fn a_mysql_transaction_advances_the_position_by_its_gtid() {
         let gtid = body(&GtidEvent::new(SERVER, 6));
         let all = said(By::Gtid, &[(33, gtid), (2, statement("BEGIN")), (16, vec![1; 8])]);
         let [Event::Commit { position, .. }] = &all[..] else { panic!("{all:?}") };
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tagged_identifier_is_taken_for_no_other() {
+    fn a_tagged_gtid_is_not_confused_with_an_untagged_one() {
         let gtid = body(&GtidEvent::new_tagged(SERVER, Tag::new("batch").unwrap(), 3));
         let events = [(42, gtid), (2, statement("BEGIN")), (16, vec![1; 8])];
         let all = said(By::Gtid, &events);
@@ -565,7 +565,7 @@ mod tests {
     /// last field that must be understood, and fields after their numbers. Numbers have their
     /// length in the low bits of the first byte; those of the server are one byte each.
     #[test]
-    fn an_event_with_a_tag_is_read_as_mysql_describes_it() {
+    fn a_tagged_gtid_event_is_parsed_by_the_mysql_specification() {
         let number = |number: u8| number << 1;
         // Flags; the server, each byte a number; the number, which has a sign; the tag.
         let mut fields = vec![number(0), number(0), number(1)];

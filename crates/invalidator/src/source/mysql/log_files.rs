@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_began_anew_is_told_until_it_is_forgotten() {
+    fn a_reset_log_is_reported_until_cleared() {
         let mut files = LogFiles::default();
         for (name, begun) in
             [("bl.000006", 60), ("bl.000007", 70), ("bl.000007", 70), ("bl.000006", 60)]

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_before_the_snapshot_was_seen() {
+    fn transactions_before_the_snapshots_position_are_visible() {
         let seen = || Seen::End { file: "a-bin.1000000".to_owned(), offset: 500 };
         let end = |file: &str, offset| Mark::End { file: file.to_owned(), offset };
         assert_eq!(saw(seen(), &end("a-bin.1000000", 500)), Some(true));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_executed_was_seen() {
+    fn only_executed_gtids_are_visible() {
         let mut set = GtidSet::default();
         let tagged = Origin { server: [7; 16], tag: "batch".to_owned() };
         let untagged = Origin::untagged([7; 16]);

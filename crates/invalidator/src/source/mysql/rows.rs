@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mediumint_has_the_sign_that_its_column_has() {
+    fn a_mediumint_is_signed_like_its_column() {
         let signed = Column::new(ColumnType::MYSQL_TYPE_INT24);
         let unsigned = signed.clone().with_flags(ColumnFlags::UNSIGNED_FLAG);
         for (column, read, expected) in [
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptions_are_forgotten_between_transactions_alone() {
+    fn table_maps_are_dropped_only_between_transactions() {
         let mut rows = Rows::new(&Rules::default());
         let count = u32::try_from(TABLES_MAX).unwrap() + 100;
         (0..count).for_each(|number| described(&mut rows, number));

@@ -426,13 +426,13 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_left_out_of_transactions() {
+    fn session_counters_are_removed_from_gtid_sets() {
         assert_eq!(without_sessions("ab-c1:5#17:6#3,\nd2:7#118"), "ab-c1:5:6,d2:7");
         assert_eq!(without_sessions(""), "");
     }
 
     #[test]
-    fn a_transaction_of_ones_own_is_lost_that_the_log_lacks() {
+    fn a_transaction_missing_from_its_own_servers_log_is_lost() {
         let lost = |state: &str, last| is_lost("1", state, 0, last);
         assert!(lost("0-1-3", (1, 348)) && lost("", (1, 348)));
         assert!(lost("1-1-400,0-2-400,0-1-347", (1, 348)));

@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_come_in_any_pieces_and_errors_leave_the_connection_in_order() {
+    async fn split_rows_are_read_and_errors_keep_the_connection_usable() {
         let (opened, mut far) = log_in(&[&message(b'R', &[0; 4]), READY].concat()).await;
         let mut connection = opened.unwrap();
         let mut said = message(b'N', b"SNOTICE\0\0");
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_accepts_and_never_answers_is_given_up() {
+    async fn a_silent_server_times_out() {
         let (opened, _far) = log_in(&[&message(b'R', &[0; 4]), READY].concat()).await;
         let mut connection = opened.unwrap();
         assert!(matches!(connection.rows("SELECT").await, Err(Failure::Silent)));
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn replication_is_started_and_reported_on() {
+    async fn replication_starts_and_sends_status_updates() {
         let (opened, mut far) = log_in(&[&message(b'R', &[0; 4]), READY].concat()).await;
         let mut connection = opened.unwrap();
         drop(sent(&mut far).await);
@@ -585,7 +585,7 @@ mod tests {
 
     /// The server waits for every running transaction.
     #[tokio::test(start_paused = true)]
-    async fn a_slot_that_is_not_made_is_given_up() {
+    async fn a_hanging_slot_creation_times_out() {
         let primary = message(b'D', b"\0\x01\0\0\0\x05false");
         let no_row = READY;
         // No slot, no standby, and none that the server waits for.

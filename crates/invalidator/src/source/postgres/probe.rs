@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_sees_what_does_not_run() {
+    fn a_snapshot_sees_finished_transactions() {
         let snapshot = Snapshot::parse("10:20:12,15").unwrap();
         let saw: Vec<u32> = (8..23).filter(|xid| snapshot.sees(*xid)).collect();
         assert_eq!(saw, [8, 9, 10, 11, 13, 14, 16, 17, 18, 19]);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_round() {
+    fn transaction_ids_wrap_around() {
         let round = 1_u64 << 32;
         let snapshot = Snapshot { first: round + 1, next: round + 5, running: vec![round + 1] };
         let sees = |xid| snapshot.sees(xid);

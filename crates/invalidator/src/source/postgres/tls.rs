@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_a_certificate_is_its_signatures() {
+    fn channel_binding_uses_the_hash_of_the_signature_algorithm() {
         for (algorithm, len) in [
             (&b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05"[..], Some(32)),
             (b"\x2a\x86\x48\xce\x3d\x04\x03\x02", Some(32)),

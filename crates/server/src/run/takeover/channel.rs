@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_user_and_root_are_believed() {
+    fn only_the_same_user_and_root_are_trusted() {
         let (us, others) = (Uid::from_raw(1000), Uid::from_raw(1001));
         assert!(is_trusted(us, us) && is_trusted(Uid::ROOT, us));
         assert!(!is_trusted(others, us) && !is_trusted(us, Uid::ROOT));
@@ -177,7 +177,7 @@ mod tests {
 
     /// A process that pretends to be another one does not get that one killed.
     #[test]
-    fn the_kernel_says_who_sent_a_message() {
+    fn the_kernel_identifies_the_sender_of_a_message() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = open(&path).unwrap();

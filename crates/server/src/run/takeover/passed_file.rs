@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_file_at_the_path_is_taken() {
+    fn only_the_file_at_the_expected_path_is_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let (own, other) = (folder.path().join("own"), folder.path().join("other"));
         fs::write(&own, "1").unwrap();

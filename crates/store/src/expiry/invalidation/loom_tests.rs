@@ -39,7 +39,7 @@ fn invalidated_meanwhile() -> (Arc<Invalidations>, Birth, thread::JoinHandle<()>
 ///
 /// Seen to fail: `settle` that stores `plain` with Relaxed.
 #[test]
-fn loom_an_item_that_is_not_plain_is_dead() {
+fn loom_an_invalidated_item_is_seen_as_dead() {
     model(|| {
         let (all, birth, invalidator) = invalidated_meanwhile();
         if all.plain() != birth.code << CODE_SHIFT {
@@ -55,7 +55,7 @@ fn loom_an_item_that_is_not_plain_is_dead() {
 ///
 /// Seen to fail: `adding` stored with Relaxed at the end of `add`.
 #[test]
-fn loom_what_replaces_a_dead_item_lives() {
+fn loom_a_replacement_of_a_dead_item_is_live() {
     model(|| {
         let (all, birth, invalidator) = invalidated_meanwhile();
         if all.hits(b"k", all.born(birth.code, || 0), hash) {
@@ -74,7 +74,7 @@ fn loom_what_replaces_a_dead_item_lives() {
 ///
 /// Seen to fail: `hits` without its fence.
 #[test]
-fn loom_an_overwritten_place_is_forgotten() {
+fn loom_an_overwritten_entry_is_found_or_forgotten() {
     model(|| {
         let all = Arc::new(new());
         all.add(prefix(b'k')).unwrap();
@@ -94,7 +94,7 @@ fn loom_an_overwritten_place_is_forgotten() {
 ///
 /// Seen to fail: `hits` without its second look, and without its fence.
 #[test]
-fn loom_an_item_of_an_overwritten_place_stays_dead() {
+fn loom_an_item_of_an_overwritten_entry_stays_dead() {
     model(|| {
         let all = Arc::new(new());
         let birth = all.births().of(false);

@@ -23,7 +23,7 @@ fn is_dead(all: &Invalidations, key: &str, birth: Birth) -> bool {
 }
 
 #[test]
-fn an_item_dies_by_what_comes_after_its_birth_and_names_its_prefix() {
+fn an_item_is_killed_by_later_invalidations_of_its_prefix() {
     let all = new();
     add(&all, "user:");
     let birth = all.births().of(false);
@@ -38,7 +38,7 @@ fn an_item_dies_by_what_comes_after_its_birth_and_names_its_prefix() {
 
 /// Each of a hundred items is born between two invalidations of its prefix, and none is purged.
 #[test]
-fn a_stamp_tells_the_birth_where_codes_have_run_out() {
+fn a_stamp_records_the_birth_once_codes_have_run_out() {
     let all = new();
     let births: Vec<Birth> = (0..100)
         .map(|_| {
@@ -61,7 +61,7 @@ fn a_stamp_tells_the_birth_where_codes_have_run_out() {
 }
 
 #[test]
-fn an_item_without_room_for_a_stamp_is_as_old_as_its_draft_or_younger() {
+fn an_unstamped_item_is_at_most_as_old_as_its_draft() {
     let all = new();
     for _ in 0..6 {
         add(&all, "old");
@@ -97,7 +97,7 @@ fn a_full_bucket_refuses_until_it_is_purged() {
 }
 
 #[test]
-fn what_is_forgotten_counts_as_invalidated() {
+fn forgotten_prefixes_count_as_invalidated() {
     let all = new();
     add(&all, "x");
     assert!(!all.since(b"k", 0, hash) && all.since(b"x", 0, hash) && !all.since(b"x", 1, hash));
@@ -114,7 +114,7 @@ fn what_is_forgotten_counts_as_invalidated() {
 /// A reader has checked whether everything was invalidated; then everything is, and the entry of
 /// the prefix that killed its item is reused.
 #[test]
-fn a_place_that_is_taken_during_a_look_brings_no_item_back() {
+fn an_entry_reused_during_a_check_revives_no_item() {
     let all = new();
     let birth = all.births().of(false);
     let own = hash(b"user:");
@@ -137,7 +137,7 @@ fn a_place_that_is_taken_during_a_look_brings_no_item_back() {
 }
 
 #[test]
-fn words_of_a_damaged_file_stop_nothing() {
+fn a_damaged_file_does_not_block_invalidations() {
     let words: Region<AtomicU64> = Region::reserve(words_of(1 << 20)).unwrap();
     (0..words.len()).for_each(|at| words[at].store(u64::MAX, Ordering::Relaxed));
     let all = Invalidations::over(words);

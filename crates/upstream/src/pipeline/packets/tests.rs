@@ -68,7 +68,7 @@ const fn get(key: &[u8]) -> Request<'_> {
 }
 
 #[test]
-fn gets_of_one_turn_are_quiet_but_for_the_last() {
+fn all_gets_of_a_turn_but_the_last_are_quiet() {
     let asks = [get(b"a"), get(b"b"), get(b"c"), Request::new(Command::Delete, b"d"), get(b"e")];
     let (mut pipeline, sent) = asked(&asks);
     let heads_of_five =
@@ -80,7 +80,7 @@ fn gets_of_one_turn_are_quiet_but_for_the_last() {
 }
 
 #[test]
-fn an_answer_tells_which_gets_before_it_are_misses() {
+fn a_reply_shows_which_earlier_gets_are_misses() {
     let asks = [get(b"a"), get(b"b"), get(b"c"), Request::new(Command::Delete, b"d")];
     let (found, missed) = (Outcome::Found, Outcome::NotFound);
     let last = response(code::GETK, 2, 1, b"", b"", b"Not found");
@@ -98,7 +98,7 @@ fn an_answer_tells_which_gets_before_it_are_misses() {
 }
 
 #[test]
-fn a_lie_is_found_before_it_is_anyones_answer() {
+fn a_faulty_reply_is_detected_before_delivery() {
     let two = [get(b"a"), get(b"b")];
     let delete = [Request::new(Command::Delete, b"a"), get(b"b")];
     let mut long = hit(code::GETKQ, 0, b"a", b"x");
@@ -130,7 +130,7 @@ fn a_lie_is_found_before_it_is_anyones_answer() {
 
 /// What every command means, by its status.
 #[test]
-fn statuses_mean_what_lines_of_text_mean() {
+fn statuses_map_to_the_outcomes_of_text_replies() {
     let remote = Outcome::Failed(Failure::RemoteError);
     let client = Outcome::Failed(Failure::ClientError);
     let cases = [
@@ -180,7 +180,7 @@ fn statuses_mean_what_lines_of_text_mean() {
 }
 
 #[test]
-fn gets_tell_the_unique_and_gat_its_key() {
+fn gets_returns_the_unique_and_gat_its_key() {
     let (got, _) = answers(&[Request::new(Command::Gets, b"a")], &hit(code::GETK, 0, b"a", b"x"));
     let reply = &got[0].1;
     assert_eq!(
@@ -194,7 +194,7 @@ fn gets_tell_the_unique_and_gat_its_key() {
 
 /// Meta commands with a packet are sent as one, and answered as by a server that speaks meta.
 #[test]
-fn plain_meta_commands_have_packets() {
+fn plain_meta_commands_are_sent_as_binary_requests() {
     let store = |words| Request { value: b"v", words, ..Request::new(Command::MetaSet, b"k") };
     let other = |op, words| Request { words, ..Request::new(op, b"k") };
     let number = &12_u64.to_be_bytes()[..];
@@ -242,7 +242,7 @@ fn plain_meta_commands_have_packets() {
 }
 
 #[test]
-fn what_is_sent_is_what_was_asked() {
+fn requests_are_encoded_with_all_their_fields() {
     let base = Request {
         flags: 5,
         exptime: 60,
@@ -271,7 +271,7 @@ fn what_is_sent_is_what_was_asked() {
 }
 
 #[test]
-fn a_failure_leaves_a_pipeline_of_packets() {
+fn a_pipeline_stays_binary_after_a_failure() {
     let (mut pipeline, _) = asked(&[get(b"a"), get(b"b")]);
     let mut got = Got::default();
     pipeline.fail(50, Failure::Timeout, Failure::RemoteError, b"", &mut got);

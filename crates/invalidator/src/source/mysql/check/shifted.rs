@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_old_form_have_a_comment_and_a_fraction() {
+    fn old_temporal_columns_have_a_comment_and_a_fraction() {
         assert!(is_old_form("datetime(3) /* mariadb-5.3 */"));
         assert!(is_old_form("timestamp(2) /* mariadb-5.3 */"));
         assert!(!is_old_form("datetime /* mariadb-5.3 */") && !is_old_form("datetime(3)"));

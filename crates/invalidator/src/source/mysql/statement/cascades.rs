@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_change_rows_are_told_from_those_that_do_not() {
+    fn only_cascading_foreign_keys_are_found() {
         let text = "CREATE TABLE `kid` (\n  `id` int(11) NOT NULL DEFAULT 0 COMMENT 'a, (it''s)',\n  \
             `on` enum('CASCADE','b') DEFAULT NULL CHECK (`id` > 0),\n  PRIMARY KEY (`id`),\n  \
             CONSTRAINT `one` FOREIGN KEY (`id`,`on`) REFERENCES `p``ar` (`a`,`b`) ON DELETE CASCADE,\n  \

@@ -60,7 +60,7 @@ const LOSES_USERS: [&str; 49] = [
 ];
 
 #[test]
-fn statements_that_lose_rows_name_the_table() {
+fn statements_that_lose_rows_affect_their_table() {
     for text in LOSES_USERS {
         let Effect::Tables(tables) = of(text) else { panic!("{text}: {:?}", of(text)) };
         assert!(tables.iter().any(|table| table == "shop.users"), "{text}: {tables:?}");
@@ -71,7 +71,7 @@ fn statements_that_lose_rows_name_the_table() {
 }
 
 #[test]
-fn statements_that_change_rows_are_told_whatever_they_begin_with() {
+fn row_changes_are_recognized_in_any_statement_form() {
     for text in [
         "/* x */ update users SET a=1",
         "WITH n AS (SELECT 1 AS id) UPDATE users JOIN n USING (id) SET a=1",
@@ -97,7 +97,7 @@ fn statements_that_change_rows_are_told_whatever_they_begin_with() {
 }
 
 #[test]
-fn what_is_harmless_is_listed() {
+fn harmless_statements_have_no_effect() {
     for text in [
         "",
         "/* nothing */",
@@ -137,7 +137,7 @@ fn what_is_harmless_is_listed() {
 }
 
 #[test]
-fn what_is_not_known_is_said_to_be_so() {
+fn unknown_statements_have_an_unknown_effect() {
     for text in [
         "TRUNCATE TABLE [users]",
         "TRUNCATE TABLE k\u{fffd}se",
@@ -165,7 +165,7 @@ fn both_readings_of_a_backslash_count() {
 }
 
 #[test]
-fn transactions_begin_and_end_in_few_words() {
+fn transaction_control_statements_are_recognized() {
     for (text, expected) in [
         ("BEGIN", Some(Control::Begin)),
         ("/* app */ begin work;", Some(Control::Begin)),
