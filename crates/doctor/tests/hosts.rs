@@ -5,7 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use doctor::{ChangeError, Finding, Host, UNDO_FILE, apply, examine, layout, report, text, undo};
+use doctor::{
+    ChangeError, Finding, Host, Level, UNDO_FILE, apply, examine, layout, report, text, undo,
+};
 use tempfile::TempDir;
 
 /// A host without a fault: four cores with two threads each, one server, one interface with four
@@ -379,6 +381,19 @@ fn a_greater_table_of_flows_stays() {
     assert_eq!(fs::read_to_string(folder.path().join(TABLE)).unwrap().trim(), "65536");
     let flows = folder.path().join("sys/class/net/ens3/queues/rx-0/rps_flow_cnt");
     assert_eq!(fs::read_to_string(flows).unwrap(), "32768\n");
+}
+
+#[test]
+fn apply_raises_the_limit_of_queued_packets_once() {
+    let (folder, host) = host(&[("proc/net/softnet_stat", "00000010 0000000a 00000000\n")]);
+    for _ in 0..2 {
+        apply(&host, &examine(&host, &[])).unwrap();
+        let limit = folder.path().join("proc/sys/net/core/netdev_max_backlog");
+        assert_eq!(fs::read_to_string(limit).unwrap().trim(), "4000");
+    }
+    let findings = examine(&host, &[]);
+    assert_eq!((names(&findings), findings[0].level), (vec!["dropped"], Level::Note));
+    assert!(findings[0].command.contains("netdev_max_backlog=8000"), "{}", findings[0].command);
 }
 
 #[test]

@@ -18,6 +18,11 @@ const FLOW_TABLE: &str = "net/core/rps_sock_flow_entries";
 /// Entries of flow steering for a host.
 const FLOW_ENTRIES: u64 = 32_768;
 
+const PACKETS: &str = "net/core/netdev_max_backlog";
+
+/// Received packets that may wait for a CPU: four times the kernel's default.
+const PACKETS_QUEUED: u64 = 4000;
+
 /// The backlog of new connections compared with the servers' setting (`-b`).
 pub(super) fn backlog(scene: &Scene<'_>, found: &mut Vec<Finding>) {
     let Some(wanted) = scene.servers.iter().map(|server| server.settings.backlog).max() else {
@@ -128,16 +133,25 @@ pub(super) fn dropped(scene: &Scene<'_>, found: &mut Vec<Finding>) {
         word.and_then(|word| u64::from_str_radix(word, 16).ok()).unwrap_or(0)
     };
     let dropped: u64 = text.lines().map(|line| column(line, 1)).sum();
-    if dropped > 0 {
-        let limit = scene.host.number("/proc/sys/net/core/netdev_max_backlog").unwrap_or(1000);
-        found.push(Finding::by_settings(
-            "dropped",
-            Level::Warning,
-            format!("{dropped} packets were dropped before a CPU could take them"),
-            "each costs a retransmission, 200 ms and more",
-            sysctl("net/core/netdev_max_backlog", &(limit * 4).to_string()),
-        ));
+    if dropped == 0 {
+        return;
     }
+    let limit = scene.host.number(&format!("/proc/sys/{PACKETS}")).unwrap_or(1000);
+    let text =
+        format!("{dropped} packets were dropped since the start before a CPU could take them");
+    let why = "each costs a retransmission, 200 ms and more";
+    found.push(if limit < PACKETS_QUEUED {
+        let setting = sysctl(PACKETS, &PACKETS_QUEUED.to_string());
+        Finding::by_settings("dropped", Level::Warning, text, why, setting)
+    } else {
+        // The count never falls, so it does not show whether the present limit is enough.
+        let command = format!(
+            "if the second column of /proc/net/softnet_stat still grows, \
+             sysctl -w net.core.netdev_max_backlog={}",
+            limit.saturating_mul(2)
+        );
+        Finding::by_hand("dropped", Level::Note, text, why, command)
+    });
 }
 
 fn queues_of(scene: &Scene<'_>, nic: &str) -> Vec<String> {
