@@ -28,6 +28,8 @@ pub(crate) struct CheckpointWriter<K, H> {
     pub(crate) name: String,
     /// The storage of the checkpoint.
     pub(crate) keep: Arc<K>,
+    /// The position stored there, which is confirmed at once: a full disk must not stop the start.
+    pub(crate) stored: Option<Position>,
     /// The last delivery that each cluster has acknowledged.
     pub(crate) acks: Vec<watch::Receiver<u64>>,
     /// The position after each delivery.
@@ -48,18 +50,26 @@ pub(crate) struct CheckpointWriter<K, H> {
 
 impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
     /// Runs until the task of every cluster has ended.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let mut saved: Option<Position> = None;
         let mut failures = Failures::default();
         loop {
             let is_over = self.acks.iter().all(|acked| acked.has_changed().is_err());
             let acked = self.acks.iter().map(|acked| *acked.borrow()).min().unwrap_or(0);
             if let Some((seq, position)) = self.positions.take(acked) {
+                let is_stored = self.stored.take().as_ref() == Some(&position);
+                if is_stored {
+                    self.confirm(&position);
+                }
                 let kept = self.keep(&position).await;
                 self.note(&kept, &mut failures);
-                match kept {
-                    Ok(()) => saved = Some(position),
-                    Err(_) => self.positions.give_back(seq, position),
+                if kept.is_err() {
+                    self.positions.give_back(seq, position);
+                } else {
+                    if !is_stored {
+                        self.confirm(&position);
+                    }
+                    saved = Some(position);
                 }
             }
             // Deletes are on the disk before they count as acknowledged. So work acknowledged above
@@ -82,10 +92,13 @@ impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
         let kept = Kept { position: position.clone(), is_lacking: false };
         self.keep.replace(checkpoint::text(&self.name, &kept).into_bytes()).await?;
         self.stats.checkpoints.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn confirm(&self, position: &Position) {
         *self.stats.position.lock() = position.to_string();
         // At the end, no task listens.
         let _ = self.confirm.send(Some(position.clone()));
-        Ok(())
     }
 
     fn note(&self, kept: &io::Result<()>, failures: &mut Failures) {
@@ -152,6 +165,10 @@ mod tests {
 
     impl Rig {
         fn of(path: PathBuf) -> Self {
+            Self::with_stored(path, None)
+        }
+
+        fn with_stored(path: PathBuf, stored: Option<Position>) -> Self {
             let keep = Arc::new(KeptFile(path));
             let (acks, acked) = (0..2).map(|_| watch::channel(0)).unzip();
             let positions = Positions::default();
@@ -163,6 +180,7 @@ mod tests {
             let writer = CheckpointWriter {
                 name: "shop".to_owned(),
                 keep: Arc::clone(&keep),
+                stored,
                 acks: acked,
                 positions: positions.clone(),
                 confirm,
@@ -205,6 +223,22 @@ mod tests {
         assert_eq!(rig.stats.checkpoints.load(Relaxed), 2);
         drop(rig.acks);
         rig.task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_stored_position_is_confirmed_even_if_the_disk_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rig = Rig::with_stored(folder.path().join("missing/cp"), Some(at(10)));
+        rig.positions.push(0, at(10));
+        rig.confirmed.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
+        rig.positions.push(1, at(20));
+        rig.acks.iter().for_each(|acks| acks.send(1).unwrap());
+        let failures = || rig.stats.checkpoint_failures.load(Relaxed);
+        let before = failures();
+        while failures() < before + 2 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(*rig.confirmed.borrow(), Some(at(10)), "another position is not stored");
     }
 
     #[tokio::test(start_paused = true)]

@@ -100,6 +100,7 @@ where
     let checkpoint_writer = CheckpointWriter {
         name: plan.name.clone(),
         keep: Arc::clone(&keep),
+        stored,
         acks,
         positions: positions.clone(),
         confirm,
@@ -118,7 +119,6 @@ where
     let mut follower = Follower {
         plan: &plan,
         dispatcher: Dispatcher { backlogs, positions, seq: 0, passed: None, has_warned: false },
-        stored,
         confirmed,
         delivered,
         files: world.key_files,
@@ -158,7 +158,7 @@ where
 /// How a run starts.
 struct Start {
     from: From,
-    /// The position that the checkpoint has.
+    /// The position that the checkpoint has, if it can stay as it is.
     stored: Option<Position>,
     /// A flush before anything is read.
     owed: Option<Flush>,
@@ -169,7 +169,8 @@ fn begin(since: Since, keep: &impl Keep, plan: &Plan) -> Result<Start, Ended> {
     let (from, stored, is_lacking) = match since {
         Since::Checkpoint => match kept? {
             Some(Kept { position, is_lacking }) => {
-                (From::Checked(Some(position.clone())), Some(position), is_lacking)
+                let stored = (!is_lacking).then(|| position.clone());
+                (From::Checked(Some(position)), stored, is_lacking)
             }
             None => (From::Checked(None), None, false),
         },
@@ -262,8 +263,6 @@ enum From {
 struct Follower<'p, S: DiskQueue> {
     plan: &'p Plan,
     dispatcher: Dispatcher<S>,
-    /// The position that the checkpoint had at the start.
-    stored: Option<Position>,
     confirmed: watch::Receiver<Option<Position>>,
     delivered: watch::Receiver<Option<Position>>,
     files: KeyFiles,
@@ -294,11 +293,8 @@ impl<S: DiskQueue> Follower<'_, S> {
         }
         self.dispatcher.pass(from.clone());
         // The position is saved before anything is read, so that the next start after an early end
-        // does not start later. A gap found at once is an exception, because its flush comes first;
-        // so is the position of the checkpoint, because a full disk must not stop the deletes.
-        let is_saved = self.stored.as_ref() == Some(&from);
-        let must_wait = self.dispatcher.seq == 0 && !is_saved;
-        if must_wait && self.confirmed.wait_for(Option::is_some).await.is_err() {
+        // does not start later. The exception is a gap found at once, whose flush comes first.
+        if self.dispatcher.seq == 0 && self.confirmed.wait_for(Option::is_some).await.is_err() {
             return Err(Ended::Broken);
         }
         let mut pause = self.plan.limits.retry_first;
