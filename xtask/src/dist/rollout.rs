@@ -31,11 +31,12 @@ const UNITS: [(&str, &str, &str); 2] = [
     ("holdall-route", "ListenStream=127.0.0.1:5000\nListenStream=127.0.0.1:9151", "127.0.0.1:5000"),
 ];
 
-/// The settings that the proxy's unit lacks.
+/// The settings that the proxy's unit lacks, and the patience of the clients: on a busy machine a
+/// server may take longer than a second.
 const ROUTE: &str = "[Service]
 ExecStart=
 ExecStart=/usr/bin/holdall route -f /etc/holdall/routes.json -p 5000 \
-    --async-dir /var/lib/holdall/spool --metrics 127.0.0.1:9151
+    --async-dir /var/lib/holdall/spool --metrics 127.0.0.1:9151 --server-timeout 20000
 ";
 
 /// Checks a number on the metrics page that needs `/proc/stat`.
