@@ -6,9 +6,9 @@
 //!     ack(destination, number)    <- deliverer <- read(destination): the oldest not acknowledged
 //! ```
 //!
-//! A [`Spool`] is a folder with a folder for each destination, which holds segment files and the
-//! read position. This crate does not interpret records; the router stores failed deletes in it,
-//! the invalidator its batches.
+//! A [`Spool`] is a folder with a folder for each destination, which holds segment files, the read
+//! position, and the end of the records that are known to be on the disk. This crate does not
+//! interpret records; the router stores failed deletes in it, the invalidator its batches.
 //!
 //! # What is promised
 //!

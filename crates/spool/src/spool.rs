@@ -87,8 +87,8 @@ pub enum Damage {
         /// The number of records.
         records: u64,
     },
-    /// The end of a segment was not a whole record and was cut off. Nothing committed is lost,
-    /// unless the machine failed.
+    /// The end of a segment was not a whole record and was cut off. Records of it that were on the
+    /// disk are also [`Damage::Lost`]; others were not committed, unless the machine failed.
     Torn {
         /// The destination of the segment's records.
         destination: String,

@@ -137,8 +137,7 @@ pub(super) fn dropped(scene: &Scene<'_>, found: &mut Vec<Finding>) {
         return;
     }
     let limit = scene.host.number(&format!("/proc/sys/{PACKETS}")).unwrap_or(1000);
-    let text =
-        format!("{dropped} packets were dropped since the start before a CPU could take them");
+    let text = format!("{dropped} packets were dropped since boot before a CPU could take them");
     let why = "each costs a retransmission, 200 ms and more";
     found.push(if limit < PACKETS_QUEUED {
         let setting = sysctl(PACKETS, &PACKETS_QUEUED.to_string());
