@@ -348,7 +348,7 @@ fn followed(flags: &[&str], folder: &Scratch, router: &Process, more: &str) -> (
     );
     let source = format!(
         "kind = \"postgresql\"\nservers = [\"{}\"]\ndatabase = \"shop\"\nslot = \"holdall\"\n\
-         publication = \"cached\"\ncheck_every_ms = 100",
+         publication = \"cached\"\ncheck_every_ms = 1000",
         database.addr()
     );
     let keys = "[keys.tables]\n\"public.items\" = \"item:{id}\"\n\n";

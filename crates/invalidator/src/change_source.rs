@@ -4,7 +4,7 @@
 use changes::change::{Event, Mark};
 use changes::position::Position;
 
-use crate::last_check::LastCheck;
+use crate::checks::Checks;
 
 /// The reason why a source stops.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,21 +94,9 @@ pub trait ChangeSource: Send {
     /// Bytes of log in the database that were not read yet; none if unknown.
     fn behind_bytes(&self) -> Option<u64>;
 
-    /// The space left before the database removes undelivered log; none if there is no limit, or it
-    /// is unknown.
-    fn log_room(&self) -> Option<LogRoom> {
+    /// The checks of the server whose log is open; none if there is nothing to check.
+    fn checks(&self) -> Option<Checks> {
         None
-    }
-
-    /// The last good check of the server whose log is open; none if there is nothing to check.
-    fn last_check(&self) -> Option<LastCheck> {
-        None
-    }
-
-    /// New findings of checks that lose no changes, and failures to make checks. Each is returned
-    /// once.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
     }
 
     /// Everything up to this position was delivered, so the database need not keep that log for us.

@@ -24,6 +24,7 @@ pub mod canary_stats;
 pub mod change_source;
 pub mod checkpoint;
 mod checkpoint_writer;
+pub mod checks;
 pub mod cli;
 mod clock;
 mod compressed;

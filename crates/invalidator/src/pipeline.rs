@@ -7,6 +7,7 @@
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
+use std::future::pending;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -348,8 +349,16 @@ impl<S: DiskQueue> Follower<'_, S> {
             log: self.log,
         };
         let mut passing = pin!(barrier.pass(passing));
+        let checks = source.checks();
+        let reporting = async {
+            match checks {
+                Some(checks) => checks.report(&self.stats, log).await,
+                None => pending().await,
+            }
+        };
         let ended = tokio::select! {
             ended = reading.read(source, from) => ended,
+            never = reporting => match never {},
             Err(error) = &mut passing => return Ok(unreadable(&error)),
         };
         drop(reading);

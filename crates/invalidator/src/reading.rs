@@ -15,7 +15,7 @@ use changes::position::Position;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::change_source::{ChangeSource, LogRoom, SourceError};
+use crate::change_source::{ChangeSource, SourceError};
 use crate::clock::system_now_us;
 use crate::delivery::{Flush, OnGap, Work};
 use crate::ended::Ended;
@@ -69,30 +69,11 @@ impl Reading<'_> {
             self.stats.prepared.store(assembler.prepared() as u64, Relaxed);
             let behind_bytes = source.behind_bytes().unwrap_or(UNKNOWN);
             self.stats.behind_bytes.store(behind_bytes, Relaxed);
-            self.note_room(source.log_room());
-            if let Some(check) = source.last_check() {
-                *self.stats.last_check.lock() = Some(check);
-            }
-            source.notes().iter().for_each(|note| (self.log)(note));
             if self.confirmed.has_changed().unwrap_or(false)
                 && let Some(position) = self.confirmed.borrow_and_update().as_ref()
             {
                 source.confirm(position);
             }
-        }
-    }
-
-    /// Logs when the database is about to remove undelivered log, and when that is over.
-    fn note_room(&self, room: Option<LogRoom>) {
-        self.stats.log_room_bytes.store(room.map_or(UNKNOWN, |room| room.bytes), Relaxed);
-        let is_short = room.is_some_and(|room| room.is_short);
-        let was_short = self.stats.log_room_short.swap(is_short, Relaxed);
-        match room.filter(|_| is_short != was_short) {
-            Some(LogRoom { bytes, is_short: true }) => (self.log)(&format!(
-                "the database removes log that was not delivered after {bytes} bytes more"
-            )),
-            Some(LogRoom { is_short: false, .. }) => (self.log)("the log has room again"),
-            None => {}
         }
     }
 

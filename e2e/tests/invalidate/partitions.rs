@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use e2e::invalidator::Invalidator;
 use testkit::database::Postgres;
+use testkit::{FaultProxy, Mode};
 
 use crate::harness::{cache, fill, until_absent};
 use crate::postgres::source;
@@ -257,4 +258,43 @@ fn a_slot_about_to_lose_log_is_reported() {
         database.sql("CHECKPOINT");
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// The database's log is the buffer while reading waits for a slow cluster.
+#[test]
+fn checks_are_reported_while_reading_waits() {
+    let database = Postgres::start(&["max_slot_wal_keep_size=64MB", "wal_keep_size=0"]);
+    database.sql("CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT)");
+    database
+        .sql("ALTER TABLE users REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE users");
+    let server = cache();
+    let slow = FaultProxy::before(server.addr());
+    let often = format!("{}\ncheck_every_ms = 100", source(&database));
+    let delivery = "[delivery]\nwindow_keys = 10\nspool_bytes_max = 0\nanswer_within_ms = 60000";
+    let mut invalidator = Invalidator::new(&often, USER_KEYS, &[slow.addr()], delivery);
+    invalidator.start(&[]);
+    database.sql("INSERT INTO users VALUES (0, 'a')");
+    invalidator.until("cluster:c0:delivered", |keys| keys > 0);
+    slow.set(Mode::Held);
+    for id in 1..100 {
+        database.sql(&format!("INSERT INTO users VALUES ({id}, 'a')"));
+    }
+    let read = || invalidator.stat("transactions");
+    let mut before = read();
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = read();
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    for _ in 0..20 {
+        database.sql("SELECT pg_switch_wal() FROM pg_logical_emit_message(true, 'x', 'x')");
+    }
+    invalidator.until("log_room_short", |is_short| is_short == 1);
+    assert!(invalidator.log().contains("removes log that was not delivered"));
+    invalidator.until("check_late", |is_late| is_late == 0);
+    slow.set(Mode::Open);
+    invalidator.until("cluster:c0:delivered", |keys| keys >= 200);
 }

@@ -2,7 +2,7 @@
 
 pub mod lines;
 pub mod mysql;
-mod notes;
+pub(crate) mod notes;
 pub mod postgres;
 mod recheck;
 mod rotation;

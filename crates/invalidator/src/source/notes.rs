@@ -9,7 +9,7 @@ use crate::finding::Finding;
 
 /// Findings to report. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Notes(Arc<Mutex<Lists>>);
+pub(crate) struct Notes(Arc<Mutex<Lists>>);
 
 #[derive(Debug, Default)]
 struct Lists {
@@ -23,7 +23,7 @@ struct Lists {
 
 impl Notes {
     /// Records all findings of a check of `server`.
-    pub(super) fn found(&self, server: &str, findings: &[Finding]) {
+    pub(crate) fn found(&self, server: &str, findings: &[Finding]) {
         let notes = findings.iter().filter(|finding| !finding.is_fatal);
         let found: Vec<String> = notes.map(|note| note.clone().of(server).text).collect();
         let mut lists = self.0.lock();
@@ -37,7 +37,7 @@ impl Notes {
     }
 
     /// Records that a check could not be made. That is reported once, until a check succeeds.
-    pub(super) fn missed(&self, why: &str) {
+    pub(crate) fn missed(&self, why: &str) {
         let mut lists = self.0.lock();
         if !std::mem::replace(&mut lists.is_blind, true) {
             lists.new.push(format!("cannot check the log for missing changes now: {why}"));
@@ -45,14 +45,14 @@ impl Notes {
     }
 
     /// Records faults of servers that cannot be followed, while another one is.
-    pub(super) fn unfit(&self, faults: Vec<String>) {
+    pub(crate) fn unfit(&self, faults: Vec<String>) {
         let notes =
             faults.into_iter().map(|fault| format!("{fault}; this server is no substitute"));
         self.0.lock().new.extend(notes);
     }
 
     /// The notes that are new since they were last taken.
-    pub(super) fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().new)
     }
 }

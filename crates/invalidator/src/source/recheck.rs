@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::change_source::{LogRoom, SourceError};
+use crate::checks::{Checks, Results};
 use crate::finding::Finding;
 use crate::last_check::LastCheck;
 use crate::source::notes::Notes;
@@ -63,19 +64,14 @@ pub(super) struct Recheck {
     wanted: Arc<Notify>,
     was_told: Arc<AtomicBool>,
     parts: Arc<Mutex<BTreeMap<String, String>>>,
-    room: Arc<Mutex<Option<LogRoom>>>,
-    last: Arc<Mutex<LastCheck>>,
+    results: watch::Receiver<Results>,
+    notes: Notes,
 }
 
 impl Recheck {
     /// Checks at this interval, and on request. The first check, which opened the log, has just
-    /// succeeded; `parts` are its result, and `notes` receive failed checks.
-    pub(super) fn start<F, A>(
-        every: Duration,
-        parts: BTreeMap<String, String>,
-        notes: Notes,
-        check: F,
-    ) -> Self
+    /// succeeded with the result `first`; `notes` receive failed checks.
+    pub(super) fn start<F, A>(every: Duration, first: Checked, notes: Notes, check: F) -> Self
     where
         F: Fn() -> A + Send + 'static,
         A: Future<Output = Result<Checked, SourceError>> + Send + 'static,
@@ -83,14 +79,14 @@ impl Recheck {
         let (sender, gaps) = mpsc::channel(1);
         let wanted = Arc::new(Notify::new());
         let asked = Arc::clone(&wanted);
+        let Checked { parts, room, .. } = first;
         let seen = Arc::new(Mutex::new(parts.clone()));
         let parts_seen = Arc::clone(&seen);
-        let room = Arc::new(Mutex::new(None));
-        let room_seen = Arc::clone(&room);
         let was_told = Arc::new(AtomicBool::new(false));
         let told_seen = Arc::clone(&was_told);
-        let last = Arc::new(Mutex::new(LastCheck { at: Instant::now(), every }));
-        let last_seen = Arc::clone(&last);
+        let last = LastCheck { at: Instant::now(), every };
+        let (results, results_seen) = watch::channel(Results { last, room });
+        let notes_seen = notes.clone();
         let mut state = State { parts, has_failed: false };
         let task = tokio::spawn(async move {
             loop {
@@ -98,10 +94,12 @@ impl Recheck {
                 let is_told = told_seen.swap(false, Relaxed);
                 let gap = match made(check()).await {
                     Ok(checked) => {
-                        *room_seen.lock() = checked.room;
-                        if checked.fatal().is_none() {
-                            last_seen.lock().at = Instant::now();
-                        }
+                        results.send_modify(|results| {
+                            results.room = checked.room;
+                            if checked.fatal().is_none() {
+                                results.last.at = Instant::now();
+                            }
+                        });
                         state.judge(checked, is_told)
                     }
                     Err(SourceError::Wrong(why)) => {
@@ -111,6 +109,7 @@ impl Recheck {
                     // An unavailable server ends the log's connection, too.
                     Err(error) => {
                         notes.missed(&error.to_string());
+                        results.send_modify(|_| {});
                         told_seen.fetch_or(is_told, Relaxed);
                         continue;
                     }
@@ -123,17 +122,12 @@ impl Recheck {
                 parts_seen.lock().clone_from(&state.parts);
             }
         });
-        Self { task, gaps, wanted, was_told, parts: seen, room, last }
+        Self { task, gaps, wanted, was_told, parts: seen, results: results_seen, notes: notes_seen }
     }
 
-    /// The last good check.
-    pub(super) fn last(&self) -> LastCheck {
-        *self.last.lock()
-    }
-
-    /// The space of the log at the last check.
-    pub(super) fn room(&self) -> Option<LogRoom> {
-        *self.room.lock()
+    /// The results of these checks, from now on.
+    pub(super) fn checks(&self) -> Checks {
+        Checks { results: self.results.clone(), notes: self.notes.clone() }
     }
 
     /// The parts of the tables at the last check whose gap was taken.
@@ -267,7 +261,7 @@ mod tests {
             }
         };
         let (every, notes) = (Duration::from_secs(60), Notes::default());
-        let mut recheck = Recheck::start(every, BTreeMap::new(), notes, check);
+        let mut recheck = Recheck::start(every, Checked::default(), notes, check);
         let begin = Instant::now();
         assert!(recheck.gap().await.ends_with("missing changes: denied"));
         assert_eq!(begin.elapsed(), Duration::from_secs(120));
@@ -289,14 +283,14 @@ mod tests {
             }
         };
         let (every, notes) = (Duration::from_secs(60), Notes::default());
-        let recheck = Recheck::start(every, BTreeMap::new(), notes.clone(), check);
+        let recheck = Recheck::start(every, Checked::default(), notes.clone(), check);
         let mut said = Vec::new();
         for (secs, age) in [(59, 59), (40, 99), (60, 159), (60, 9), (60, 69)] {
             // Time passes in steps, as the task's waits end.
             for _ in 0..secs {
                 sleep(Duration::from_secs(1)).await;
             }
-            assert_eq!(recheck.last().age().as_secs(), age);
+            assert_eq!(recheck.results.borrow().last.age().as_secs(), age);
             said.push(notes.take());
         }
         let missed = "cannot check the log for missing changes now: no answer within 30s";
@@ -308,7 +302,7 @@ mod tests {
     async fn checks_run_at_the_interval_and_on_request() {
         let every = Duration::from_secs(60);
         let found = || async { Ok(checked(Some("gone"), &[])) };
-        let mut recheck = Recheck::start(every, BTreeMap::new(), Notes::default(), found);
+        let mut recheck = Recheck::start(every, Checked::default(), Notes::default(), found);
         let begin = Instant::now();
         assert_eq!(recheck.gap().await, "gone");
         assert_eq!(begin.elapsed(), every);

@@ -28,7 +28,6 @@ mod statement;
 mod tls;
 mod unfinished;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
@@ -41,8 +40,8 @@ use mysql_async::{BinlogStream, DriverError, Error, IoError};
 use tokio::time::timeout;
 
 use crate::change_source::{ChangeSource, SourceError};
+use crate::checks::Checks;
 use crate::finding::Finding;
-use crate::last_check::LastCheck;
 use crate::source::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::rotation::Rotation;
@@ -238,7 +237,7 @@ impl MysqlSource {
                 Ok(Checked { findings, ..Checked::default() })
             }
         };
-        Recheck::start(self.settings.check_every, BTreeMap::new(), self.notes.clone(), check)
+        Recheck::start(self.settings.check_every, Checked::default(), self.notes.clone(), check)
     }
 }
 
@@ -332,12 +331,8 @@ impl ChangeSource for MysqlSource {
         self.reading.as_ref()?.lag.bytes()
     }
 
-    fn last_check(&self) -> Option<LastCheck> {
-        self.reading.as_ref().map(|reading| reading.recheck.last())
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.notes.take()
+    fn checks(&self) -> Option<Checks> {
+        self.reading.as_ref().map(|reading| reading.recheck.checks())
     }
 
     fn confirm(&mut self, _position: &Position) {

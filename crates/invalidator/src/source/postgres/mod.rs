@@ -31,9 +31,9 @@ use changes::pgoutput::{Decoder, History, Stray};
 use changes::position::{Position, lsn};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::change_source::{ChangeSource, LogRoom, SourceError};
+use crate::change_source::{ChangeSource, SourceError};
+use crate::checks::Checks;
 use crate::finding::Finding;
-use crate::last_check::LastCheck;
 use crate::source::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::rotation::Rotation;
@@ -207,7 +207,7 @@ impl PostgresSource {
         let position = history.position(start);
         decoder.set_history(history);
         decoder.set_relations(followed.tables);
-        let recheck = self.recheck(server, checked.parts);
+        let recheck = self.recheck(server, checked);
         let reading = Reading {
             connection,
             decoder,
@@ -222,7 +222,7 @@ impl PostgresSource {
         Ok((position, reading))
     }
 
-    fn recheck(&self, server: &str, parts: BTreeMap<String, String>) -> Recheck {
+    fn recheck(&self, server: &str, first: Checked) -> Recheck {
         let (settings, rules) = (self.settings.clone(), self.rules.clone());
         let (server, notes) = (server.to_owned(), self.notes.clone());
         let check = move || {
@@ -238,7 +238,7 @@ impl PostgresSource {
                 Ok(checked)
             }
         };
-        Recheck::start(self.settings.check_every, parts, self.notes.clone(), check)
+        Recheck::start(self.settings.check_every, first, self.notes.clone(), check)
     }
 }
 
@@ -422,16 +422,8 @@ impl ChangeSource for PostgresSource {
         self.reading.as_ref().map(|reading| reading.end.saturating_sub(reading.read))
     }
 
-    fn log_room(&self) -> Option<LogRoom> {
-        self.reading.as_ref()?.recheck.room()
-    }
-
-    fn last_check(&self) -> Option<LastCheck> {
-        self.reading.as_ref().map(|reading| reading.recheck.last())
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.notes.take()
+    fn checks(&self) -> Option<Checks> {
+        self.reading.as_ref().map(|reading| reading.recheck.checks())
     }
 
     fn confirm(&mut self, position: &Position) {
