@@ -54,15 +54,6 @@ pub trait CanaryWriter: Send {
     fn write(&mut self, beat: u64) -> impl Future<Output = Result<(), SourceError>> + Send;
 }
 
-/// The space that a database's log has left before the database removes it unread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogRoom {
-    /// Bytes that may still be written.
-    pub bytes: u64,
-    /// True when less than a quarter is left.
-    pub is_short: bool,
-}
-
 /// The log of a database, from a given position.
 ///
 /// The pipeline owns one and calls it from one task; it never calls back.

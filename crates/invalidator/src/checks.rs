@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::watch;
 
-use crate::change_source::LogRoom;
 use crate::last_check::LastCheck;
-use crate::source::notes::Notes;
+use crate::log_room::LogRoom;
+use crate::notes::Notes;
 use crate::stats::{Stats, UNKNOWN};
 
 /// The results of the checks up to now.

@@ -2,7 +2,6 @@
 
 pub mod lines;
 pub mod mysql;
-pub(crate) mod notes;
 pub mod postgres;
 mod recheck;
 mod rotation;

@@ -17,11 +17,12 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::change_source::{LogRoom, SourceError};
+use crate::change_source::SourceError;
 use crate::checks::{Checks, Results};
 use crate::finding::Finding;
 use crate::last_check::LastCheck;
-use crate::source::notes::Notes;
+use crate::log_room::LogRoom;
+use crate::notes::Notes;
 
 /// The result of a check.
 #[derive(Debug, Default)]

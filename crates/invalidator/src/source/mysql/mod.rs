@@ -42,7 +42,7 @@ use tokio::time::timeout;
 use crate::change_source::{ChangeSource, SourceError};
 use crate::checks::Checks;
 use crate::finding::Finding;
-use crate::source::notes::Notes;
+use crate::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::rotation::Rotation;
 use crate::source::ssl_mode::{SslMode, is_bad_certificate};

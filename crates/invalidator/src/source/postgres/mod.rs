@@ -34,7 +34,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::change_source::{ChangeSource, SourceError};
 use crate::checks::Checks;
 use crate::finding::Finding;
-use crate::source::notes::Notes;
+use crate::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::rotation::Rotation;
 pub use canary::PostgresCanary;

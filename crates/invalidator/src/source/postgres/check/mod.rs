@@ -10,8 +10,8 @@ use super::connection::{Connection, literal};
 use super::failure::Failure;
 use super::settings::Settings;
 use super::setup;
-use crate::change_source::LogRoom;
 use crate::finding::Finding;
+use crate::log_room::LogRoom;
 use crate::source::recheck::Checked;
 
 /// All faults, fatal or not.
