@@ -46,14 +46,15 @@ impl Reading<'_> {
         let keyer = Keyer::new(self.plan.rules.clone());
         let bytes_max = self.plan.transaction_bytes_max;
         let mut assembler = Assembler::new(keyer, from, bytes_max, self.files.clone());
-        self.heard();
-        self.stats.source_connected.store(true, Relaxed);
         loop {
             let event = match source.next().await {
                 Ok(event) => event,
                 Err(error) => return Ok(error),
             };
+            // Only an event shows that the log is followed: a server may accept the connection and
+            // then send nothing but an error. Every source has an event within seconds.
             self.heard();
+            self.stats.source_connected.store(true, Relaxed);
             for output in assembler.push(event) {
                 match output {
                     Output::Commit { file, keys, position, committed_us, mark } => {

@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
+mod broken_at_once;
 mod world;
 
 use std::sync::Arc;
@@ -60,16 +61,23 @@ fn plan() -> Plan {
     }
 }
 
-/// One life of an invalidator: until it is killed after `life`, or asked to stop.
-async fn live(truth: &Arc<Truth>, life: Duration) {
-    let stats = Arc::new(Stats::new((0..CLUSTERS).map(|at| format!("c{at}"))));
-    let world = World {
+fn stats_of_clusters() -> Arc<Stats> {
+    Arc::new(Stats::new((0..CLUSTERS).map(|at| format!("c{at}"))))
+}
+
+fn world_of(truth: &Arc<Truth>) -> World<Net, Disk, SmallQueue> {
+    World {
         network: Arc::new(Net(Arc::clone(truth))),
         keep: Arc::new(Disk(Arc::clone(truth))),
         disk_queues: (0..CLUSTERS).map(|at| Some(SmallQueue(Arc::clone(truth), at))).collect(),
         key_files: KeyFiles::new(Some(std::env::temp_dir())),
         log: |_| {},
-    };
+    }
+}
+
+/// One life of an invalidator: until it is killed after `life`, or asked to stop.
+async fn live(truth: &Arc<Truth>, life: Duration) {
+    let (stats, world) = (stats_of_clusters(), world_of(truth));
     let (_ask, asked) = watch::channel(false);
     let source = Log::new(Arc::clone(truth));
     let run = pipeline::run(source, plan(), Since::Checkpoint, world, stats, asked);

@@ -204,7 +204,7 @@ impl ChangeSource for Log {
     type Probe = Session;
 
     fn probe(&self) -> Session {
-        Session { truth: Arc::clone(&self.truth), seen: 0 }
+        Session::new(Arc::clone(&self.truth))
     }
 
     async fn open(&mut self, from: Option<&Position>) -> Result<Position, SourceError> {
@@ -252,6 +252,12 @@ impl ChangeSource for Log {
 pub(crate) struct Session {
     truth: Arc<Truth>,
     seen: u64,
+}
+
+impl Session {
+    pub(crate) const fn new(truth: Arc<Truth>) -> Self {
+        Self { truth, seen: 0 }
+    }
 }
 
 impl VisibilityProbe for Session {

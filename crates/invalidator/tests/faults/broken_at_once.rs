@@ -1,0 +1,87 @@
+//! A server that accepts each connection to its log and breaks it before any event.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use changes::change::Event;
+use changes::position::Position;
+use invalidator::change_source::{ChangeSource, SourceError};
+use invalidator::pipeline::{self, Since};
+use invalidator::stats::Stats;
+use tokio::sync::watch;
+
+use crate::world::{Session, Truth};
+use crate::{plan, stats_of_clusters, world_of};
+
+/// The connections that break before the first event.
+const BREAKS: usize = 20;
+
+/// The log of that server. After the breaks, it has one event and ends.
+struct Breaking {
+    truth: Arc<Truth>,
+    stats: Arc<Stats>,
+    opened: usize,
+    has_event: bool,
+}
+
+impl Breaking {
+    fn is_connected(&self) -> bool {
+        self.stats.source_connected.load(Relaxed)
+    }
+}
+
+impl ChangeSource for Breaking {
+    type Probe = Session;
+
+    fn probe(&self) -> Session {
+        Session::new(Arc::clone(&self.truth))
+    }
+
+    async fn open(&mut self, _from: Option<&Position>) -> Result<Position, SourceError> {
+        self.opened += 1;
+        Ok(Position::of_lsn(0))
+    }
+
+    async fn next(&mut self) -> Result<Event, SourceError> {
+        if std::mem::take(&mut self.has_event) {
+            assert!(self.is_connected(), "an event came");
+            return Err(SourceError::Over);
+        }
+        assert!(!self.is_connected(), "connection {} had no event", self.opened);
+        assert_eq!(self.stats.heard_us.load(Relaxed), 1, "nothing was heard");
+        if self.opened <= BREAKS {
+            return Err(SourceError::Lost("broken".to_owned()));
+        }
+        self.has_event = true;
+        Ok(Event::Alive)
+    }
+
+    fn behind_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn confirm(&mut self, _position: &Position) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_without_an_event_do_not_count_as_heard() {
+    let truth = Truth::new(1);
+    truth.calm();
+    let stats = stats_of_clusters();
+    let (opened, has_event) = (0, false);
+    let source =
+        Breaking { truth: Arc::clone(&truth), stats: Arc::clone(&stats), opened, has_event };
+    let (_ask, asked) = watch::channel(false);
+    let run =
+        pipeline::run(source, plan(), Since::Now, world_of(&truth), Arc::clone(&stats), asked);
+    // The start itself counts as heard.
+    let marking = async {
+        stats.heard_us.store(1, Relaxed);
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        ended = run => ended.expect("the end of the input"),
+        () = marking => {}
+    }
+    assert!(stats.heard_us.load(Relaxed) > 1);
+}
