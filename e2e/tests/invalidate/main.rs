@@ -21,6 +21,7 @@ mod fleet;
 mod harness;
 mod kills;
 mod large;
+mod large_rows;
 mod lines;
 mod lossy;
 mod mysql;

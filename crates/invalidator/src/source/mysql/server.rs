@@ -39,6 +39,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// The time limit for an answer; to find a position in a log, the server reads a whole file.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
+/// The size limit for an event of the log. A server sends events of up to this size, regardless of
+/// its `max_allowed_packet`: the event of an updated row has the old and the new row.
+const EVENT_BYTES_MAX: usize = 1 << 30;
+
 /// The longest password that RSA with OAEP encrypts with a key of 2048 bits, which is the size of
 /// the key that MySQL creates: 256 bytes less 42 of padding and the final zero.
 const PASSWORD_BYTES_MAX: usize = 213;
@@ -54,7 +58,8 @@ impl Server {
             .tcp_port(port)
             .prefer_socket(false)
             .user(Some(&settings.user))
-            .pass(Some(&settings.password));
+            .pass(Some(&settings.password))
+            .max_allowed_packet(Some(EVENT_BYTES_MAX));
         let mode = SslMode::of(settings.sslmode, host, SslMode::Disable);
         let ssl = tls::options(mode, settings.sslrootcert.as_ref());
         let ssl = ssl.map_err(|error| SourceError::Wrong(format!("{name}: {error}")))?;

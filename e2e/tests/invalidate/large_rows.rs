@@ -1,0 +1,35 @@
+//! Rows whose events in the log are larger than the server's `max_allowed_packet`: an update logs
+//! the old and the new row as one event.
+
+use e2e::invalidator::{Invalidator, mysqld_source};
+use testkit::database::{Brand, Mysqld};
+
+use crate::harness::{cache, fill, until_absent};
+
+const TABLES: &str =
+    "CREATE TABLE items (id INT PRIMARY KEY); CREATE TABLE other (id INT PRIMARY KEY, v LONGTEXT)";
+const ITEM_KEYS: &str = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
+const KEYS: [&str; 3] = ["item:1", "item:2", "item:3"];
+
+fn start(brand: Brand) -> Mysqld {
+    let database = Mysqld::start(brand, 1, &["--max-allowed-packet=16M"]);
+    database.sql(TABLES);
+    database.sql("INSERT INTO other VALUES (1, REPEAT('a', 12000000))");
+    database
+}
+
+#[test]
+fn an_event_larger_than_the_servers_packet_limit_stops_nothing() {
+    for brand in Brand::ALL {
+        let database = start(brand);
+        let server = cache();
+        let source = mysqld_source(&[&database], "");
+        let mut invalidator = Invalidator::new(&source, ITEM_KEYS, &[server.addr()], "");
+        invalidator.start(&[]);
+        fill(&server, &KEYS);
+        database.sql("UPDATE other SET v = REPEAT('b', 12000000)");
+        database.sql("INSERT INTO items VALUES (1)");
+        until_absent(&server, &KEYS, &["item:1"], &invalidator);
+        assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+    }
+}
