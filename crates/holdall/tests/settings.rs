@@ -184,6 +184,30 @@ fn shutdown_uses_the_drain_time_of_the_last_reload() {
     running.end();
 }
 
+/// The filters of system calls refuse the question for the present folder.
+#[test]
+fn a_confined_server_with_relative_names_changes_its_settings() {
+    let scratch = Scratch::new();
+    let port = testkit::process::free_port();
+    let settings = format!(
+        "port = -1\nmetrics = \"127.0.0.1:{port}\"\ndrop_privileges = true\n\
+         auth_file = \"users\"\nnamespaces = \"namespaces\"\nmemory_limit = 64\n"
+    );
+    fs::write(scratch.path("users"), "one:first\n").unwrap();
+    fs::write(scratch.path("namespaces"), "prefix a: max-bytes=1m\n").unwrap();
+    fs::write(scratch.path("server.toml"), &settings).unwrap();
+    let mut command = holdall(&["serve", "--config", "server.toml"]);
+    let running = Running::start(command.current_dir(scratch.path("")));
+    fs::write(scratch.path("server.toml"), settings.replace("= 64", "= 96")).unwrap();
+    running.signal(Signal::HUP);
+    let change = "settings: memory_limit: 64 -> 96";
+    eventually("an end", || running.log().contains(change) || running.log().contains("unchanged"));
+    assert!(running.log().contains(change), "{}", running.log());
+    let families = http::metrics(([127, 0, 0, 1], port).into());
+    let name = "holdall_config_last_reload_successful";
+    assert_eq!(http::sample(&families, name, "{part=\"settings\"}"), 1.0);
+}
+
 #[test]
 fn a_broken_file_changes_nothing_and_shows_in_metrics() {
     let scratch = Scratch::new();

@@ -56,8 +56,8 @@ pub(crate) enum BadValue {
     LogFilter(#[from] logging::BadFilter),
     #[error("bad port: {0}")]
     Port(Box<Self>),
-    #[error("'{text}': {reason}")]
-    Path { text: String, reason: String },
+    #[error("'' names no file")]
+    NoFile,
 }
 
 impl BadValue {

@@ -1,6 +1,6 @@
 //! The options so far, flag by flag, before they are checked together.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use net::{TlsMode, TlsOptions, Verify};
@@ -102,6 +102,7 @@ impl Draft {
         environment: &Environment,
         warnings: &mut Vec<String>,
     ) -> Result<Options, Conflict> {
+        self.resolve_paths(&environment.folder)?;
         self.resolve_listeners(warnings);
         self.resolve_item_limit(warnings)?;
         self.resolve_tls(warnings)?;
@@ -121,9 +122,34 @@ impl Draft {
         self.options.stripes = self
             .stripes
             .unwrap_or_else(|| (threads * STRIPES_PER_THREAD).next_power_of_two().max(STRIPES_MIN));
-        self.options.port_file =
-            absolute("MEMCACHED_PORT_FILENAME", environment.port_file.as_ref())?;
+        let port_file = environment.port_file.as_deref();
+        self.options.port_file = port_file
+            .map(|path| absolute("MEMCACHED_PORT_FILENAME", path, &environment.folder))
+            .transpose()?;
         Ok(self.options)
+    }
+
+    /// Paths that stay the same when the process changes its folder.
+    fn resolve_paths(&mut self, folder: &Path) -> Result<(), Conflict> {
+        let (options, tls) = (&mut self.options, &mut self.tls_options);
+        let paths = [
+            ("-s", options.unix.path.as_mut()),
+            ("-e", options.memory_file.as_mut()),
+            ("-Y", options.auth.users.as_mut()),
+            ("-P", options.pid_file.as_mut()),
+            ("-o rights", options.auth.rights.as_mut()),
+            ("-o namespaces", options.namespaces.as_mut()),
+            ("-o ssl_chain_cert", Some(&mut tls.chain_cert)),
+            ("-o ssl_key", Some(&mut tls.key)),
+            ("-o ssl_ca_cert", tls.ca_cert.as_mut()),
+        ];
+        for (name, path) in paths {
+            // Certificate and key are empty if they are not given.
+            if let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) {
+                *path = absolute(name, path, folder)?;
+            }
+        }
+        Ok(())
     }
 
     /// As in memcached: `-U` without `-p` also sets the TCP port, and a unix socket turns both off.
@@ -191,7 +217,10 @@ impl Draft {
         warnings: &mut Vec<String>,
     ) -> Result<(), Conflict> {
         let options = &mut self.options;
-        let sasl_users = absolute("MEMCACHED_SASL_PWDB", environment.sasl_users.as_ref())?;
+        let sasl_users = environment.sasl_users.as_deref();
+        let sasl_users = sasl_users
+            .map(|path| absolute("MEMCACHED_SASL_PWDB", path, &environment.folder))
+            .transpose()?;
         options.token_login = options.auth.users.is_some();
         if options.sasl && !options.token_login {
             if sasl_users.is_none() {
@@ -245,10 +274,9 @@ impl Draft {
     }
 }
 
-/// The path in an environment variable, made absolute.
-fn absolute(name: &'static str, path: Option<&PathBuf>) -> Result<Option<PathBuf>, Conflict> {
-    let path = path.map(std::path::absolute).transpose();
-    path.map_err(|error| Conflict::new(name, error.to_string()))
+/// The path from `folder`, which `name` gives; from the present folder if `folder` is empty.
+fn absolute(name: &'static str, path: &Path, folder: &Path) -> Result<PathBuf, Conflict> {
+    std::path::absolute(folder.join(path)).map_err(|error| Conflict::new(name, error.to_string()))
 }
 
 fn defaults(style: Style) -> Options {

@@ -35,7 +35,7 @@ mod tests;
 use std::env;
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -262,7 +262,9 @@ pub struct Environment {
     pub sasl_users: Option<PathBuf>,
     /// The variables that start with `HOLDALL_`, without this prefix.
     pub variables: Vec<(String, String)>,
-    /// The folder for relative file names; empty for the present one.
+    /// The folder for relative file names; empty for the present one. A server reads its settings
+    /// again with the folder of its start: it may have changed its own (`-d`), or may no longer ask
+    /// for it (`-o drop_privileges`).
     pub folder: PathBuf,
 }
 
@@ -305,8 +307,7 @@ const CHUNK_BYTES_MIN: u32 = 16;
 /// [`CHUNK_BYTES_MIN`] as the help shows it. A test compares the two.
 const CHUNK_BYTES_MIN_TEXT: &str = "16";
 
-/// A path that stays the same when the process changes its directory.
+/// The name of a file, as it was given; `Draft::resolve` makes it absolute.
 fn path(text: &str) -> Result<PathBuf, BadValue> {
-    std::path::absolute(Path::new(text))
-        .map_err(|error| BadValue::Path { text: text.to_owned(), reason: error.to_string() })
+    if text.is_empty() { Err(BadValue::NoFile) } else { Ok(PathBuf::from(text)) }
 }

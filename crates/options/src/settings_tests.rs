@@ -42,6 +42,37 @@ fn origin<'a>(given: &'a [Given], key: &str) -> &'a Origin {
     &given.iter().find(|given| given.key == key).unwrap().origin
 }
 
+/// Of the start's folder, not of the one that the process is in when it reads them again.
+#[test]
+fn relative_names_are_those_of_the_folder_of_the_environment() {
+    let tls = "ssl_chain_cert=c,ssl_key=k,ssl_ca_cert=ca,rights=r,namespaces=n";
+    let flags = ["-s", "s", "-e", "e", "-Y", "u", "-P", "p", "-Z", "-o", tls, "-o", "keep_tcp"];
+    let environment = Environment {
+        cpus: 1,
+        port_file: Some("ports".into()),
+        folder: "/start".into(),
+        ..Environment::default()
+    };
+    let parsed = parse(Style::Holdall, flags.map(OsString::from), &environment).unwrap();
+    let Invocation::Run { options, .. } = parsed else { panic!("a page") };
+    let tls = options.tls.unwrap();
+    let paths = [
+        options.unix.path,
+        options.memory_file,
+        options.auth.users,
+        options.pid_file,
+        Some(tls.chain_cert),
+        Some(tls.key),
+        tls.ca_cert,
+        options.auth.rights,
+        options.namespaces,
+        options.port_file,
+    ];
+    let paths = paths.map(|path| path.unwrap().display().to_string());
+    let names = ["s", "e", "u", "p", "c", "k", "ca", "r", "n", "ports"];
+    assert_eq!(paths, names.map(|name| format!("/start/{name}")));
+}
+
 #[test]
 fn flags_override_the_environment_which_overrides_the_file() {
     let file = "memory_limit = \"1g\"\nconn_limit = 10\nthreads = 3\nlisten = [\"10.0.0.1\"]\n";
