@@ -72,6 +72,24 @@ impl Client {
     }
 }
 
+/// Runs multigets of bmemcached and dalli at `addr`, a proxy that reaches only some of its servers.
+/// Each must return the values of the others.
+///
+/// # Panics
+///
+/// With the script's output, when a value is missing or another key's.
+pub fn check_with_an_unavailable_server(addr: SocketAddr) {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
+    for (program, script) in [
+        (tool("venv/bin/python"), "python/check_unavailable.py"),
+        ("ruby".into(), "ruby/check_unavailable.rb"),
+    ] {
+        let mut command = Command::new(program);
+        command.arg(scripts.join(script)).arg(addr.to_string());
+        check_passes(command);
+    }
+}
+
 /// A language whose libraries are checked for readers that get another key's value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OwnData {

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use e2e::clients::Client;
+use e2e::clients::{Client, check_with_an_unavailable_server};
 use rustix::process::Signal;
 use testkit::server::holdall_path;
 use testkit::{FaultProxy, Kind, Launch, Mode, Router, Server, Wire};
@@ -75,6 +75,19 @@ fn python_binary_memcached() {
 #[test]
 fn dalli() {
     check(Client::Dalli);
+}
+
+/// Errors of the unavailable server among the hits would make a client take a value for another
+/// key's.
+#[test]
+fn binary_clients_with_an_unavailable_server() {
+    let server = Launch::new(Kind::Holdall).start();
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{}", "127.0.0.1:1"]}}}}, "route": "PoolRoute|A"}}"#,
+        server.addr()
+    );
+    let proxy = Router::start(&config, &[]);
+    check_with_an_unavailable_server(proxy.addr());
 }
 
 /// It uses commands that the binary protocol lacks.

@@ -362,6 +362,28 @@ fn statuses_and_their_texts() {
     }
 }
 
+/// bmemcached leaves unread what follows an error among quiet gets.
+#[test]
+fn a_quiet_get_has_no_response_but_a_hit() {
+    for opcode in [0x09, 0x0d, 0x1e, 0x24] {
+        let header = Header { opcode, ..REQUEST };
+        let mut out = Vec::new();
+        reply::write_miss(&mut out, &header, Some(b"k"));
+        reply::write_miss(&mut out, &header, None);
+        reply::write_refusal(&mut out, &header, Status::TemporaryFailure, b"away");
+        for code in 1..0x100 {
+            if let Some(status) = Status::of_code(code) {
+                reply::write_error(&mut out, &header, status);
+            }
+        }
+        assert!(out.is_empty(), "opcode {opcode:#x}: {}", out.escape_ascii());
+        reply::write_hit(&mut out, &header, 0, 0, None, 0);
+        assert_eq!(out.len(), HEADER_BYTES + 4);
+        reply::write_last_error(&mut out, &header, Status::AuthFailure);
+        assert_eq!(out.len(), 2 * HEADER_BYTES + 4 + 13, "the connection closes");
+    }
+}
+
 /// A client reads a server's output with every split; lengths that disagree are no response.
 #[test]
 fn a_client_reads_what_a_server_writes() {

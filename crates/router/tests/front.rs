@@ -350,12 +350,15 @@ const SET: u8 = 0x01;
 const ADD: u8 = 0x02;
 const DELETE: u8 = 0x04;
 const INCREMENT: u8 = 0x05;
+const GETQ: u8 = 0x09;
 const GETKQ: u8 = 0x0d;
 const NOOP: u8 = 0x0a;
 const APPEND: u8 = 0x0e;
 const SETQ: u8 = 0x11;
 const TOUCH: u8 = 0x1c;
 const GAT: u8 = 0x1d;
+const GATQ: u8 = 0x1e;
+const GATKQ: u8 = 0x24;
 
 /// Flags and expiry time.
 const STORED: &[u8] = &[0, 0, 0, 5, 0, 0, 0, 0];
@@ -429,6 +432,41 @@ fn binary_times_from_2038_on_are_in_the_future() {
             assert_eq!(ask(packet(TOUCH, key, time, b"", 0)).0, 0);
             assert_eq!(ask(packet(GET, key, b"", b"", 0)), hit, "{time:?}");
         }
+    }
+}
+
+/// An error among the hits of quiet gets makes some clients read the rest as later replies.
+#[test]
+fn quiet_binary_gets_that_fail_are_misses() {
+    let server = Server::memcached(&[]);
+    let config = format!(
+        r#"{{"pools": {{"A": {{"servers": ["{}"]}}, "B": {{"servers": ["127.0.0.1:1"]}}}},
+            "route": {{"type": "PrefixSelectorRoute", "wildcard": "PoolRoute|A",
+                       "policies": {{"dead": "PoolRoute|B"}}}}}}"#,
+        server.addr()
+    );
+    let mut stream = Proxy::start(&config, &[]).connect();
+    stream.write_all(&packet(SET, b"k", STORED, b"value", 0)).unwrap();
+    assert_eq!(answer(&mut stream).1, 0);
+    let long = [b' '; 200];
+    let gat: &[u8] = &[0, 0, 1, 0];
+    let mut all = Vec::new();
+    for (opcode, extras) in [(GETQ, &b""[..]), (GETKQ, b""), (GATQ, gat), (GATKQ, gat)] {
+        for key in [&b"k"[..], b"dead", b"dead key", b"none", &long, b"__mcrouter__.x", b"k"] {
+            all.extend(packet(opcode, key, extras, b"", 0));
+        }
+    }
+    all.extend(packet(NOOP, b"", b"", b"", 0));
+    stream.write_all(&all).unwrap();
+    for opcode in [GETQ, GETQ, GETKQ, GETKQ, GATQ, GATQ, GATKQ, GATKQ] {
+        let (got, status, _, body) = answer(&mut stream);
+        assert_eq!((got, status), (opcode, 0), "{}", body.escape_ascii());
+    }
+    assert_eq!(answer(&mut stream).0, NOOP);
+    // Other requests have their errors.
+    for request in [packet(GET, b"dead", b"", b"", 0), packet(SETQ, b"dead", STORED, b"v", 0)] {
+        stream.write_all(&request).unwrap();
+        assert_eq!(answer(&mut stream).1, 0x86);
     }
 }
 

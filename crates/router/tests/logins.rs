@@ -298,6 +298,11 @@ fn rights_apply_to_binary_requests() {
         let got = ask(&mut wire, &packet(opcode, extras, key, value));
         assert_eq!(got.0, ACCESS_DENIED, "{opcode:#x} {}", key.escape_ascii());
     }
+    // Quiet gets of forbidden keys are misses.
+    for (opcode, extras) in [(0x09, &b""[..]), (0x0d, b""), (0x1e, &[0; 4]), (0x24, &[0; 4])] {
+        wire.send(&packet(opcode, extras, b"other", b""));
+        wire.send(&packet(opcode, extras, b"__mcrouter__.version", b""));
+    }
     assert_eq!(ask(&mut wire, &packet(NO_OP, b"", b"", b"")).0, OK);
     assert_eq!(ask(&mut wire, &packet(SET, &[0; 8], b"app:k", &long)).0, OK);
     assert_eq!(ask(&mut wire, &packet(GET, b"", b"app:k", b"")).1, long);

@@ -349,7 +349,7 @@ impl Server {
         let binary::Parsed::Request { request, consumed } = binary::parse(input) else {
             return None;
         };
-        let (header, is_quiet) = (request.header, request.quiet);
+        let header = request.header;
         let len = match request.command {
             Command::Store { value_len, .. } | Command::Concat { value_len, .. } => {
                 value_len as usize
@@ -358,19 +358,12 @@ impl Server {
         };
         let data = input.get(consumed..consumed + len)?;
         let mut out = Vec::new();
-        self.command(&header, request.command, data, is_quiet, &mut out);
+        self.command(&header, request.command, data, &mut out);
         let replies = if out.is_empty() { Vec::new() } else { vec![Reply::packet(&out)] };
         Some((consumed + len, replies))
     }
 
-    fn command(
-        &mut self,
-        header: &Header,
-        command: Command<'_>,
-        data: &[u8],
-        is_quiet: bool,
-        out: &mut Vec<u8>,
-    ) {
+    fn command(&mut self, header: &Header, command: Command<'_>, data: &[u8], out: &mut Vec<u8>) {
         use binary::reply::{
             write_done, write_error, write_hit, write_miss, write_touched, write_value,
         };
@@ -384,7 +377,6 @@ impl Server {
                         write_hit(out, header, 0, mark(key, 0), told, len);
                         out.extend_from_slice(value);
                     }
-                    None if is_quiet => {}
                     None => write_miss(out, header, told),
                 }
             }

@@ -15,6 +15,11 @@ same(binary.get("app:b"), "value", "bmemcached gets its key")
 fails(lambda: binary.get("other"), MemcachedException, "bmemcached gets another's key")
 fails(lambda: binary.set("other", "x"), MemcachedException, "bmemcached sets another's key")
 same(binary.get("app:b"), "value", "bmemcached is in step behind a refusal")
+same(binary.set("app:c", "another"), True, "bmemcached sets a second key")
+both = {"app:b": "value", "app:c": "another"}
+same(binary.get_multi(["app:b", "other", "app:c"]), both, "a multiget with another's key")
+for key, value in both.items():
+    same(binary.get(key), value, "bmemcached is in step behind a multiget")
 fails(lambda: bmemcached.Client((address,), "app", "wrong").get("app:b"), MemcachedException, "a wrong password")
 
 text = Client(address)

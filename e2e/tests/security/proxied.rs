@@ -1,4 +1,4 @@
-//! Popular client libraries log in at the proxy.
+//! Popular client libraries log in, mostly at the proxy.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -43,6 +43,15 @@ fn the_proxy_enforces_rights() {
         wire.send(b"watch proxyreqs\r\n");
         assert_eq!(wire.line(), want, "{token}");
     }
+}
+
+#[test]
+fn the_server_enforces_rights() {
+    let folder = Folder::new();
+    let users = folder.write("users", "app:secret\n");
+    let rights = format!("rights={}", folder.write("rights", "app readwrite app:\n"));
+    let server = Launch::new(Kind::Holdall).args(&["-S", "-Y", &users, "-o", &rights]).start();
+    python("check_rights.py", &[&server.addr().to_string()]);
 }
 
 /// SIGHUP: a bad file changes nothing; a good one admits new users, disconnects removed ones, and

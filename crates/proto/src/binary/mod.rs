@@ -41,7 +41,7 @@ pub enum Parsed<'b> {
         /// Bytes of the input it used. A value comes after them.
         consumed: usize,
     },
-    /// A refused request. Its answer is [`reply::write_error`] with this status.
+    /// A refused request. Its answer is [`reply::write_last_error`] with this status.
     Bad(BadRequest),
 }
 

@@ -1,5 +1,10 @@
 //! Binary responses. Writers append to the caller's buffer.
+//!
+//! A quiet get that is not a hit has no response, whatever the reason: an error among the hits of
+//! quiet gets makes some clients (bmemcached) leave the rest unread, and take it for the responses
+//! to later requests. [`write_error`], [`write_refusal`] and [`write_miss`] append nothing then.
 
+use super::opcode::{GATKQ, GATQ, GETKQ, GETQ};
 use super::{Header, RESPONSE_MAGIC, Status};
 
 impl Status {
@@ -110,8 +115,10 @@ pub fn write_hit(
 }
 
 /// Appends the response to a get that missed: only the key if it was requested; otherwise the text.
+/// A quiet get has none.
 pub fn write_miss(out: &mut Vec<u8>, request: &Header, key: Option<&[u8]>) {
     match key {
+        _ if is_quiet_get(request) => {}
         Some(key) => write_response(out, request, Status::NotFound, 0, b"", key, 0),
         None => write_error(out, request, Status::NotFound),
     }
@@ -122,9 +129,26 @@ pub fn write_done(out: &mut Vec<u8>, request: &Header, cas: u64) {
     write_response(out, request, Status::Ok, cas, b"", b"", 0);
 }
 
-/// Appends an error response with its text.
+/// Appends an error response with the usual text of `status`. A quiet get has none.
 pub fn write_error(out: &mut Vec<u8>, request: &Header, status: Status) {
+    write_refusal(out, request, status, status.text().as_bytes());
+}
+
+/// Appends an error response with this text. A quiet get has none.
+pub fn write_refusal(out: &mut Vec<u8>, request: &Header, status: Status, text: &[u8]) {
+    if !is_quiet_get(request) {
+        write_value(out, request, status, 0, b"", text);
+    }
+}
+
+/// Appends an error response after which the connection closes. No response can follow it, so
+/// quiet gets have it too.
+pub fn write_last_error(out: &mut Vec<u8>, request: &Header, status: Status) {
     write_value(out, request, status, 0, b"", status.text().as_bytes());
+}
+
+const fn is_quiet_get(request: &Header) -> bool {
+    matches!(request.opcode, GETQ | GETKQ | GATQ | GATKQ)
 }
 
 /// Appends the response to increment and decrement.

@@ -43,7 +43,7 @@ impl Front {
                     Then::Swallow(count) => session.swallow = u64::from(count),
                 }
                 self.queues.get(session.queue).push_with(|heap| {
-                    reply::write_error(heap, &bad.header, bad.status);
+                    reply::write_last_error(heap, &bad.header, bad.status);
                 });
                 return Step::Next;
             }

@@ -159,7 +159,7 @@ impl Front {
             }
             Packet::Refused(header, status) => {
                 self.queues.get(session.queue).push_with(|heap| {
-                    reply::write_error(heap, &header, status);
+                    reply::write_last_error(heap, &header, status);
                 });
                 session.closes = true;
                 Step::Next

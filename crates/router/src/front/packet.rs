@@ -27,9 +27,7 @@ pub(super) fn write(heap: &mut Vec<u8>, slot: &Slot, packet: Packet, key: &[u8],
             heap.extend_from_slice(got.value);
         }
         Outcome::NotFound | Outcome::Meta(MetaCode::En) if is_get => {
-            if !slot.is_quiet {
-                reply::write_miss(heap, &header, key);
-            }
+            reply::write_miss(heap, &header, key);
         }
         Outcome::Failed(failure) => failed(heap, &header, failure, got.value),
         outcome => match refusal(outcome, packet.want) {
@@ -77,7 +75,7 @@ fn failed(heap: &mut Vec<u8>, header: &Header, failure: Failure, words: &[u8]) {
     match status {
         Status::Busy | Status::TemporaryFailure => {
             let words = if words.is_empty() { failure.sentence().as_bytes() } else { words };
-            reply::write_value(heap, header, status, 0, b"", words);
+            reply::write_refusal(heap, header, status, words);
         }
         _ => reply::write_error(heap, header, status),
     }

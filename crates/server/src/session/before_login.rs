@@ -71,7 +71,7 @@ fn serve_binary(
         Packet::Incomplete => return Step::Stop(Flow::NeedInput),
         Packet::NoPacket => return Step::Stop(Flow::Close),
         Packet::Refused(header, status) => {
-            binary_reply::write_error(output.buf(), &header, status);
+            binary_reply::write_last_error(output.buf(), &header, status);
             return Step::Stop(Flow::Close);
         }
     };

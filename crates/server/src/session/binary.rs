@@ -43,7 +43,7 @@ pub(crate) fn serve(
         Parsed::Bad(bad) => {
             input.consume(bad.consumed);
             let pending = PendingReply::of_request();
-            let write = || reply::write_error(output.buf(), &bad.header, bad.status);
+            let write = || reply::write_last_error(output.buf(), &bad.header, bad.status);
             let replied = pending.write(write);
             return match bad.then {
                 Then::Close => Step::Stop(Flow::Close),
@@ -197,9 +197,7 @@ fn get(
     cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
     let echo = with_key.then_some(key.bytes);
     let Ok(item) = found else {
-        if !request.quiet {
-            reply::write_miss(output.buf(), header, echo);
-        }
+        reply::write_miss(output.buf(), header, echo);
         return None;
     };
     let cas = cx.engine.asked_cas(&item);
@@ -215,11 +213,7 @@ fn get(
         }
         Outgoing::Pinned(pin) => {
             if !value_out::begin(cx, session.id, &pin) {
-                // An error between the packets of quiet gets makes some clients (bmemcached) leave
-                // the others unread, and read them as replies to later requests.
-                if !request.quiet {
-                    reply::write_error(output.buf(), header, Status::OutOfMemory);
-                }
+                reply::write_error(output.buf(), header, Status::OutOfMemory);
                 return None;
             }
             reply::write_hit(output.buf(), header, item.flags(), cas, echo, value_len);

@@ -176,11 +176,19 @@ fn rights_apply_to_every_binary_command() {
     let mut app = Client::new(&mut worker);
     let login = app.send(&mut worker, &packet(0x21, b"PLAIN", b"\0app\x001"));
     assert_eq!(status(&login), 0);
-    for opcode in [0x00, 0x04, 0x09, 0x0c, 0x0d, 0x0e, 0x0f, 0x14, 0x19] {
+    for opcode in [0x00, 0x04, 0x0c, 0x0e, 0x0f, 0x14, 0x19] {
         let value: &[u8] = if matches!(opcode, 0x0e | 0x0f | 0x19) { b"get x\r\n" } else { b"" };
         let reply = app.send(&mut worker, &packet(opcode, b"other", value));
         assert_eq!((status(&reply), reply.len()), (0x24, 24 + 17), "opcode {opcode:#x}");
     }
+    for opcode in [0x09, 0x0d, 0x1e, 0x24] {
+        let extras: &[u8] = if opcode < 0x10 { b"" } else { &[0; 4] };
+        let get = super::tests::packet(opcode, extras, b"other", b"", 0, 0);
+        let reply = app.send(&mut worker, &get);
+        assert!(reply.is_empty(), "opcode {opcode:#x}: {}", reply.escape_ascii());
+    }
+    let denied = worker.context.shared.engine.totals().get(engine::Counter::AccessDenied);
+    assert_eq!(denied, 11, "misses are counted as refused");
     assert_eq!(status(&app.send(&mut worker, &packet(0x08, b"", b""))), 0x24, "flush");
     assert_eq!(status(&app.send(&mut worker, &packet(0x10, b"", b""))), 0x24, "stat");
     assert_eq!(status(&app.send(&mut worker, &packet(0x00, b"app:x", b""))), 0x01);

@@ -84,11 +84,6 @@ pub(crate) fn judge_binary(
         session.state = State::Swallowing(u64::from(value_len));
     }
     let is_rate = matches!(error, Error::RateOfNamespace | Error::RateOfUser);
-    let is_quiet_get = request.quiet && matches!(request.command, Binary::Get { .. });
-    if is_rate && is_quiet_get {
-        // A miss: some clients (bmemcached) leave what follows an error among quiet gets unread.
-        return Permit::Denied(pending.suppressed());
-    }
     let status = if is_rate { binary::Status::Busy } else { binary::Status::AccessDenied };
     let write = || binary::reply::write_error(output.buf(), &request.header, status);
     Permit::Denied(pending.write(write))
