@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::process::Command;
 
 use e2e::clients::Client;
+use e2e::folder::Folder;
 use testkit::Server;
 
 /// Runs one client against a fresh server.
@@ -80,4 +81,24 @@ fn memccapable() {
     let passed = text.matches("[pass]").count();
     let expected = if server.kind() == testkit::Kind::Memcached { 53 } else { 54 };
     assert!(passed >= expected, "{passed} of 54 passed:\n{text}");
+}
+
+/// libmemcached's memcdump asks for the classes that memcached can have.
+#[test]
+fn memcdump_shows_small_and_large_items() {
+    let server = Server::under_test(&[]);
+    let folder = Folder::new("memcdump");
+    let names = [("small", 5), ("medium", 5_000), ("large", 900_000)];
+    let servers = format!("--servers={}", server.addr());
+    for (name, bytes) in names {
+        let path = folder.path().join(name);
+        std::fs::write(&path, vec![b'v'; bytes]).unwrap();
+        let stored = Command::new("memccp").arg(&servers).arg(path).status().unwrap();
+        assert!(stored.success(), "{name}");
+    }
+    let output = Command::new("memcdump").arg(&servers).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let mut shown: Vec<_> = shown.lines().collect();
+    shown.sort_unstable();
+    assert_eq!(shown, ["large", "medium", "small"]);
 }

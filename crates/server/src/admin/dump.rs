@@ -13,7 +13,7 @@ use crate::key_text;
 /// Chunks checked in one step; each gives at most one line.
 const STEP_CHUNKS: usize = 100;
 
-/// The maximum size of a `stats cachedump` reply, in bytes, as in memcached.
+/// The maximum size of a class's part of a `stats cachedump` reply, in bytes, as in memcached.
 const CACHEDUMP_BYTES_MAX: usize = 2 << 20;
 
 /// The format of each key.
@@ -82,6 +82,9 @@ impl Dump {
             return Progress::MoreOfClass;
         }
         let Some(class) = self.classes.pop() else { return Progress::Ended };
+        if let Kind::Cachedump { bytes_left, .. } = &mut self.kind {
+            *bytes_left = CACHEDUMP_BYTES_MAX;
+        }
         self.cursor = cursor_of(Some(class));
         Progress::NextClass
     }

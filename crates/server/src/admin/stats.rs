@@ -17,6 +17,9 @@ use super::dump::{Dump, Kind};
 use super::stat_line::{Sink, number};
 use super::{Context, stats_classes, stats_prefixes, stats_samples};
 
+/// The size classes that memcached can have; the first of them is never used.
+const CLASSES_OF_MEMCACHED: u8 = 64;
+
 /// Gives the statistics of a group to `sink`; false if there is no such group. Groups are whole
 /// words: memcached takes `stats r` for `stats reset`.
 pub(crate) fn group(context: &Context<'_>, name: &[u8], sink: Sink<'_>) -> bool {
@@ -93,9 +96,12 @@ pub(crate) fn cachedump(
     };
     let number = |word| proto::number::parse_u32(word).ok_or(super::BAD_FORMAT);
     let (class, limit) = (number(class)?, number(limit)?);
-    // No item has class 0, as in memcached, where every number fits in a byte or is refused.
     let class = u8::try_from(class).map_err(|_| &b"CLIENT_ERROR Illegal slab id\r\n"[..])?;
-    Ok(Dump::new(Kind::cachedump(limit), vec![class]))
+    // Dumpers such as memcdump read classes 0 to 63, all that memcached can have. No item has class
+    // 0, so it shows the classes that they do not read.
+    let classes =
+        if class == 0 { (CLASSES_OF_MEMCACHED..=u8::MAX).rev().collect() } else { vec![class] };
+    Ok(Dump::new(Kind::cachedump(limit), classes))
 }
 
 fn settings(context: &Context<'_>, sink: Sink<'_>) {

@@ -396,6 +396,28 @@ fn dumps_show_every_item_once() {
     assert!(got.starts_with("ITEM k") && got.contains(" [1 b; 0 s]"), "{got}");
 }
 
+/// memcdump and other dumpers read the classes that memcached can have: 0 to 63.
+#[test]
+fn dumpers_of_memcacheds_classes_see_every_item_once() {
+    let mut worker = worker(&[]);
+    let mut client = Client::new(&mut worker);
+    let sizes = [1, 100, 1000, 3000, 5000, 20_000, 100_000, 500_000];
+    for bytes in sizes {
+        let set = format!("set k{bytes} 0 0 {bytes}\r\n{}\r\n", "v".repeat(bytes));
+        assert_eq!(client.send(&mut worker, set.as_bytes()), b"STORED\r\n");
+    }
+    let ids: String = (0..64).map(|id| format!("stats cachedump {id} 0\r\n")).collect();
+    let got = String::from_utf8(client.send(&mut worker, ids.as_bytes())).unwrap();
+    let mut shown: Vec<_> = got.lines().filter(|line| *line != "END").collect();
+    assert_eq!(got.lines().count(), 64 + sizes.len());
+    shown.sort_unstable();
+    let mut want = sizes.map(|bytes| format!("ITEM k{bytes} [{bytes} b; 0 s]"));
+    want.sort_unstable();
+    assert_eq!(shown, want);
+    let rest = client.send(&mut worker, b"stats cachedump 0 2\r\n");
+    assert_eq!(String::from_utf8(rest).unwrap().lines().count(), 3, "two items and the end");
+}
+
 /// In the binary protocol, a key can contain any bytes. A printed key is either a key again or only
 /// a word: replayed or read, it executes and shows nothing else.
 #[test]
