@@ -38,6 +38,7 @@ mod ended;
 mod export;
 pub mod finding;
 pub mod flush;
+mod gap_pause;
 mod json;
 mod kept;
 pub mod last_check;

@@ -27,6 +27,7 @@ use crate::deliver::{DamagedSpool, Destination, Target};
 use crate::delivery::{Flush, OnGap, Work};
 use crate::disk_queue::DiskQueue;
 use crate::dispatch::Dispatcher;
+use crate::gap_pause::GapPause;
 use crate::kept::kept_deletes;
 use crate::monitor::Monitor;
 use crate::network::Network;
@@ -125,6 +126,7 @@ where
         files: world.key_files,
         stats: Arc::clone(&stats),
         owed: None,
+        gap_pause: GapPause::default(),
         log: world.log,
     };
     let (ended, is_over) = tokio::select! {
@@ -271,6 +273,7 @@ struct Follower<'p, S: DiskQueue> {
     /// A flush for a gap whose changes may not be visible yet; it is repeated when the commit after
     /// it is visible.
     owed: Option<Flush>,
+    gap_pause: GapPause,
     log: fn(&str),
 }
 
@@ -412,6 +415,13 @@ impl<S: DiskQueue> Follower<'_, S> {
         };
         self.stats.gaps.fetch_add(1, Relaxed);
         let OnGap::Flush(flush) = self.plan.on_gap.clone() else { return Err(Ended::Purged(why)) };
+        let pause = self.gap_pause.before_flush();
+        if !pause.is_zero() {
+            (self.log)(&format!(
+                "{why}; another gap was less than a minute ago, so the next flush waits {pause:?}"
+            ));
+            sleep(pause).await;
+        }
         let mut pause = self.plan.limits.retry_first;
         let position = loop {
             match source.open(None).await {
@@ -429,6 +439,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         // The position was read before the flush, so values cached after it are not older.
         self.dispatcher.push(Work::Flush(flush), system_now_us(), Instant::now(), false).await;
         self.dispatcher.pass(position.clone());
+        self.gap_pause.resumed();
         Ok(position)
     }
 

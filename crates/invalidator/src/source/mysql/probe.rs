@@ -79,7 +79,7 @@ impl VisibilityProbe for MysqlProbe {
 }
 
 /// The number of a log file, which has six digits or more; 0 for a name without one.
-fn number(file: &str) -> u64 {
+pub(super) fn number(file: &str) -> u64 {
     file.rsplit('.').next().and_then(|digits| digits.parse().ok()).unwrap_or_default()
 }
 

@@ -7,12 +7,13 @@ use changes::gtid::{GtidSet, Origin};
 use changes::position::{Position, maria_domains, maria_text};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{
-    BinlogStream, BinlogStreamRequest, Conn, DriverError, Error, GnoInterval, OptsBuilder, Row, Sid,
+    BinlogStream, BinlogStreamRequest, Conn, DriverError, Error, GnoInterval, OptsBuilder, Row,
+    Sid, Value,
 };
 use mysql_common::packets::{InvalidTag, Tag};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::{By, Settings, offset, refused, tls};
+use super::{By, Settings, offset, probe, refused, tls};
 use crate::change_source::SourceError;
 use crate::source::ssl_mode::SslMode;
 
@@ -38,6 +39,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// The time limit for an answer; to find a position in a log, the server reads a whole file.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// The interval at which the engine's progress is queried.
+const COMMITTED_EVERY: Duration = Duration::from_millis(20);
 
 /// The size limit for an event of the log. A server sends events of up to this size, regardless of
 /// its `max_allowed_packet`: the event of an updated row has the old and the new row.
@@ -129,30 +133,65 @@ impl Server {
     /// The current end of the log's part that is visible to other sessions.
     pub(super) async fn end(&mut self, by: By) -> Result<Position, SourceError> {
         match (by, self.flavour) {
-            (By::Gtid, Flavour::MariaDb) => {
-                let (file, offset) = self.seen().await?;
-                let query = format!("SELECT BINLOG_GTID_POS('{file}', {offset})");
-                let text = self.text(&query).await?;
-                let domains = maria_domains(&text);
-                domains
-                    .map(Position::MariaGtid)
-                    .ok_or_else(|| self.strange("BINLOG_GTID_POS", &text))
-            }
+            (By::Gtid, Flavour::MariaDb) => self.visible_end().await.map(Position::MariaGtid),
             (By::Gtid, Flavour::MySql) => self.executed().await.map(Position::MysqlGtid),
             (By::File, Flavour::MariaDb) => {
                 let (name, offset) = self.seen().await?;
                 Ok(Position::File { name, offset })
             }
             (By::File, Flavour::MySql) => {
-                let row = self.log_status().await?;
-                let row = row.ok_or_else(|| {
-                    SourceError::Wrong(format!("{}: it writes no binary log", self.name))
-                })?;
-                let offset = cell(&row, 1);
-                let offset = offset.parse().map_err(|_| self.strange("position", &offset))?;
-                Ok(Position::File { name: cell(&row, 0), offset })
+                let (name, offset) = self.logged().await?;
+                Ok(Position::File { name, offset })
             }
         }
+    }
+
+    /// MariaDB: the last transactions of the log that are committed in the engine.
+    async fn visible_end(&mut self) -> Result<BTreeMap<u32, (u32, u64)>, SourceError> {
+        let (file, offset) = self.seen().await?;
+        let query = format!("SELECT BINLOG_GTID_POS('{file}', {offset})");
+        let rows = self.rows(&query).await?;
+        if let Some(row) = rows.first().filter(|row| row.as_ref(0) != Some(&Value::NULL)) {
+            return self.domains("BINLOG_GTID_POS", &cell(row, 0));
+        }
+        // The server could not search the file, for example because an event there is larger than
+        // its max_allowed_packet. The log's last transactions are known in any case: they are the
+        // end once they are committed.
+        let text = self.text("SELECT @@GLOBAL.gtid_binlog_pos").await?;
+        let (file, offset) = self.logged().await?;
+        let waiting = async {
+            while !self.has_committed(&file, offset).await? {
+                sleep(COMMITTED_EVERY).await;
+            }
+            Ok(())
+        };
+        timeout(ANSWER_MAX, waiting).await.unwrap_or_else(|_| {
+            Err(SourceError::Lost(format!(
+                "{}: the end of its log ({file}:{offset}) is not committed within {ANSWER_MAX:?}",
+                self.name
+            )))
+        })?;
+        self.domains("gtid_binlog_pos", &text)
+    }
+
+    /// MariaDB: true once the engine has committed the log up to this place.
+    async fn has_committed(&mut self, file: &str, offset: u64) -> Result<bool, SourceError> {
+        let (seen, until) = self.seen().await?;
+        Ok((probe::number(&seen), until) >= (probe::number(file), offset))
+    }
+
+    fn domains(&self, what: &str, text: &str) -> Result<BTreeMap<u32, (u32, u64)>, SourceError> {
+        maria_domains(text).ok_or_else(|| self.strange(what, text))
+    }
+
+    /// The file and offset of the log's end.
+    async fn logged(&mut self) -> Result<(String, u64), SourceError> {
+        let row = self.log_status().await?;
+        let row = row
+            .ok_or_else(|| SourceError::Wrong(format!("{}: it writes no binary log", self.name)))?;
+        let offset = cell(&row, 1);
+        let number = offset.parse().map_err(|_| self.strange("position", &offset))?;
+        Ok((cell(&row, 0), number))
     }
 
     /// The log's file and offset, and the databases that it includes and omits; none if there is no
@@ -396,9 +435,9 @@ fn sids(set: &GtidSet) -> Result<Vec<Sid<'static>>, InvalidTag> {
 /// A column of a row as text; NULL is empty.
 pub(super) fn cell(row: &Row, at: usize) -> String {
     match row.as_ref(at) {
-        Some(mysql_async::Value::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-        Some(mysql_async::Value::Int(number)) => number.to_string(),
-        Some(mysql_async::Value::UInt(number)) => number.to_string(),
+        Some(Value::Bytes(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+        Some(Value::Int(number)) => number.to_string(),
+        Some(Value::UInt(number)) => number.to_string(),
         _ => String::new(),
     }
 }
