@@ -13,6 +13,7 @@ mod compressed;
 mod cut;
 mod database;
 mod decisions;
+mod deleted_domain;
 mod encrypted;
 mod exact;
 mod faulty;

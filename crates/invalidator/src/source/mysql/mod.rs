@@ -13,6 +13,7 @@ mod canary;
 mod check;
 mod compressed;
 mod decode;
+mod domains;
 mod event_type;
 mod lag;
 mod lock;
@@ -187,22 +188,24 @@ impl MysqlSource {
         Err(attempts.error())
     }
 
-    /// Connects to a server that can be followed from there.
+    /// Connects to a server that can be followed from there. Returns the position as the server
+    /// knows it.
     async fn fit(
         &self,
         name: &str,
         from: Option<&Position>,
-    ) -> Result<server::Server, SourceError> {
+    ) -> Result<(server::Server, Option<Position>), SourceError> {
         let mut server = server::Server::connect(&self.settings, name).await?;
         let findings = check::check(&mut server, &self.settings, &self.rules).await?;
         if let Some(finding) = findings.iter().find(|finding| finding.is_fatal) {
             return Err(SourceError::Wrong(finding.clone().of(name).text));
         }
         self.notes.found(name, &findings);
-        if let Some(position) = from {
-            server.check_contains(position).await?;
-        }
-        Ok(server)
+        let from = match from {
+            Some(position) => Some(server.known(position).await?),
+            None => None,
+        };
+        Ok((server, from))
     }
 
     async fn open_at(
@@ -210,9 +213,9 @@ impl MysqlSource {
         name: &str,
         from: Option<&Position>,
     ) -> Result<(Position, Reading), SourceError> {
-        let mut server = self.fit(name, from).await?;
+        let (mut server, from) = self.fit(name, from).await?;
         let position = match from {
-            Some(position) => position.clone(),
+            Some(position) => position,
             None => server.end(self.settings.by).await?,
         };
         let lag = Lag::watch(&self.settings, name);

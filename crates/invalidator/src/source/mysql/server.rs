@@ -1,6 +1,5 @@
 //! A connection to a server: its identity, the end of its log, and the log itself.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use changes::gtid::{GtidSet, Origin};
@@ -13,6 +12,7 @@ use mysql_async::{
 use mysql_common::packets::{InvalidTag, Tag};
 use tokio::time::{sleep, timeout};
 
+use super::domains::{self, Comparison, Domains, History};
 use super::{By, Settings, offset, probe, refused, tls};
 use crate::change_source::SourceError;
 use crate::source::ssl_mode::SslMode;
@@ -50,6 +50,12 @@ const EVENT_BYTES_MAX: usize = 1 << 30;
 /// The longest password that RSA with OAEP encrypts with a key of 2048 bits, which is the size of
 /// the key that MySQL creates: 256 bytes less 42 of padding and the final zero.
 const PASSWORD_BYTES_MAX: usize = 213;
+
+/// MariaDB's rows for replication that runs, and for a node of a Galera cluster, which gets the
+/// transactions of the other nodes.
+const MARIADB_REPLICATES: &str = "SHOW GLOBAL STATUS WHERE \
+    Variable_name = 'Slaves_running' AND Value > 0 \
+    OR Variable_name = 'wsrep_connected' AND Value = 'ON'";
 
 impl Server {
     pub(super) async fn connect(settings: &Settings, name: &str) -> Result<Self, SourceError> {
@@ -147,7 +153,7 @@ impl Server {
     }
 
     /// MariaDB: the last transactions of the log that are committed in the engine.
-    async fn visible_end(&mut self) -> Result<BTreeMap<u32, (u32, u64)>, SourceError> {
+    async fn visible_end(&mut self) -> Result<Domains, SourceError> {
         let (file, offset) = self.seen().await?;
         let query = format!("SELECT BINLOG_GTID_POS('{file}', {offset})");
         let rows = self.rows(&query).await?;
@@ -180,7 +186,7 @@ impl Server {
         Ok((probe::number(&seen), until) >= (probe::number(file), offset))
     }
 
-    fn domains(&self, what: &str, text: &str) -> Result<BTreeMap<u32, (u32, u64)>, SourceError> {
+    fn domains(&self, what: &str, text: &str) -> Result<Domains, SourceError> {
         maria_domains(text).ok_or_else(|| self.strange(what, text))
     }
 
@@ -224,18 +230,30 @@ impl Server {
         Ok(self.rows(settings).await?.first().map(|row| cell(row, 0)))
     }
 
-    /// MySQL's query for what it replicates.
+    /// The query for the state of replication.
     fn replica_status(&self) -> &'static str {
-        if self.has_new_words() { "SHOW REPLICA STATUS" } else { "SHOW SLAVE STATUS" }
+        match self.flavour {
+            Flavour::MariaDb => "SHOW ALL SLAVES STATUS",
+            Flavour::MySql if self.has_new_words() => "SHOW REPLICA STATUS",
+            Flavour::MySql => "SHOW SLAVE STATUS",
+        }
     }
 
-    /// True for a MySQL that may still get transactions of others: it replicates, has stopped
+    /// True for a server that may still get transactions of others: it replicates, has stopped
     /// applying received ones, or accepts no writes.
     async fn is_replica(&mut self) -> Result<bool, SourceError> {
-        if self.text("SELECT @@GLOBAL.read_only").await? == "1" {
+        // MariaDB 12 has several words for a server without writes.
+        if !["0", "OFF"].contains(&self.text("SELECT @@GLOBAL.read_only").await?.as_str()) {
             return Ok(true);
         }
-        let channels = self.rows(self.replica_status()).await?;
+        if self.flavour == Flavour::MariaDb && !self.rows(MARIADB_REPLICATES).await?.is_empty() {
+            return Ok(true);
+        }
+        let channels = match self.rows(self.replica_status()).await {
+            // Without the right SLAVE MONITOR, MariaDB hides an error that stopped replication.
+            Err(SourceError::Wrong(_)) if self.flavour == Flavour::MariaDb => return Ok(false),
+            channels => channels?,
+        };
         let is = |row: &Row, name: &str, idle: &str| {
             let at = row.columns_ref().iter().position(|column| column.name_str().ends_with(name));
             at.is_some_and(|at| cell(row, at) != idle)
@@ -266,40 +284,56 @@ impl Server {
         text.parse().map_err(|_| self.strange("gtid_executed", &text))
     }
 
-    /// Fails for a position after transactions that this server lacks.
-    pub(super) async fn check_contains(&mut self, position: &Position) -> Result<(), SourceError> {
+    /// Returns the same position as this server knows it. Fails for a position after transactions
+    /// that the server lacks.
+    pub(super) async fn known(&mut self, position: &Position) -> Result<Position, SourceError> {
         match (position, self.flavour) {
             (Position::MariaGtid(domains), Flavour::MariaDb) => {
-                self.has_had_own(position, domains).await
+                let known = self.known_domains(position, domains).await?;
+                return Ok(Position::MariaGtid(known));
             }
-            (Position::MysqlGtid(set), Flavour::MySql) => self.has_had_all(set).await,
-            _ => Ok(()),
+            (Position::MysqlGtid(set), Flavour::MySql) => self.has_had_all(set).await?,
+            _ => {}
         }
+        Ok(position.clone())
     }
 
-    /// Fails for a position of MariaDB after a transaction that this server itself supposedly
-    /// committed, but that its log never had. MariaDB compares those of others.
-    async fn has_had_own(
+    /// Returns a position of MariaDB without the domains that were deleted from this server's log:
+    /// if they are used again, their numbers begin again, and the server would skip the first ones.
+    async fn known_domains(
         &mut self,
         position: &Position,
-        domains: &BTreeMap<u32, (u32, u64)>,
-    ) -> Result<(), SourceError> {
-        let own = self.text("SELECT @@GLOBAL.server_id").await?;
+        domains: &Domains,
+    ) -> Result<Domains, SourceError> {
+        // Queried in this order, because a replicated transaction is first in the log.
+        let replicated = self.text("SELECT @@GLOBAL.gtid_slave_pos").await?;
         // The server adds an identifier before it sends the transaction to any replica.
         let state = self.text("SELECT @@GLOBAL.gtid_binlog_state").await?;
-        match domains.iter().any(|(domain, last)| is_lost(&own, &state, *domain, *last)) {
-            false => Ok(()),
-            true => Err(SourceError::Purged(format!(
-                "{}: its log ends before {position}, which it had: it was reset, or lost its end",
-                self.name
+        let own = self.text("SELECT @@GLOBAL.server_id").await?;
+        let history = History {
+            own: own.parse().map_err(|_| self.strange("server_id", &own))?,
+            logged: domains::logged(&state)
+                .ok_or_else(|| self.strange("gtid_binlog_state", &state))?,
+            replicated: self.domains("gtid_slave_pos", &replicated)?,
+        };
+        let name = &self.name;
+        match history.compare(domains) {
+            Comparison::HasAll { deleted } => {
+                let known = domains.iter().filter(|(domain, _)| !deleted.contains(domain));
+                Ok(known.map(|(domain, last)| (*domain, *last)).collect())
+            }
+            Comparison::LacksOwn => Err(SourceError::Purged(format!(
+                "{name}: its log ends before {position}, which it had: it was reset, or lost its end"
             ))),
+            Comparison::Passed(passed) => Err(SourceError::Purged(format!(
+                "{name}: it lacks {passed}, which was read, and has later transactions"
+            ))),
+            Comparison::Lacks(lacking) => Err(self.lacks(&lacking).await?),
         }
     }
 
     /// Fails for a position of MySQL after transactions of other servers that this one lacks. MySQL
     /// itself compares only its own transactions, and sends those that follow.
-    ///
-    /// A server that accepts writes does not get them any more: they were lost when it took over.
     async fn has_had_all(&mut self, set: &GtidSet) -> Result<(), SourceError> {
         // Transactions in the log that are not committed yet, each with `#` and its session. They
         // are queried first, because they may be committed in the meantime.
@@ -314,8 +348,15 @@ impl Server {
         if lacking.split(',').all(|origin| origin.is_empty() || is_own(origin)) {
             return Ok(());
         }
+        Err(self.lacks(&lacking).await?)
+    }
+
+    /// The error for a position after these transactions of other servers, which this one lacks.
+    ///
+    /// A server that accepts writes does not get them any more: they were lost when it took over.
+    async fn lacks(&mut self, lacking: &str) -> Result<SourceError, SourceError> {
         let why = format!("{}: it lacks transactions that were read: {lacking}", self.name);
-        Err(match self.is_replica().await? {
+        Ok(match self.is_replica().await? {
             true => SourceError::Lost(format!("{why}; it is a replica and may get them")),
             false => SourceError::Purged(format!("{why}; they were lost when it took over")),
         })
@@ -396,17 +437,6 @@ fn without_sessions(owned: &str) -> String {
     owned.chars().filter(is_kept).collect()
 }
 
-/// True for a transaction of the server `own` that the state of MariaDB's log lacks. The state has
-/// the last one of each server in each domain.
-fn is_lost(own: &str, state: &str, domain: u32, (server, sequence): (u32, u64)) -> bool {
-    let mut states = state.split(',').filter_map(maria_domains);
-    let has = |state: BTreeMap<u32, (u32, u64)>| {
-        let last = state.get(&domain);
-        last.is_some_and(|(by, last)| *by == server && *last >= sequence)
-    };
-    own == server.to_string() && !states.any(has)
-}
-
 /// The server's answer, or an error if it comes too late.
 async fn answer<T>(
     name: &str,
@@ -473,15 +503,5 @@ mod tests {
     fn session_counters_are_removed_from_gtid_sets() {
         assert_eq!(without_sessions("ab-c1:5#17:6#3,\nd2:7#118"), "ab-c1:5:6,d2:7");
         assert_eq!(without_sessions(""), "");
-    }
-
-    #[test]
-    fn a_transaction_missing_from_its_own_servers_log_is_lost() {
-        let lost = |state: &str, last| is_lost("1", state, 0, last);
-        assert!(lost("0-1-3", (1, 348)) && lost("", (1, 348)));
-        assert!(lost("1-1-400,0-2-400,0-1-347", (1, 348)));
-        assert!(!lost("0-2-400,0-1-348", (1, 348)) && !lost("0-1-349,\n0-2-5", (1, 348)));
-        // A replica may lag behind others.
-        assert!(!lost("0-1-3", (2, 348)));
     }
 }
