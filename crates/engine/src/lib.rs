@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod arithmetic;
+mod batches;
 mod concat;
 mod delete;
 mod exptime;

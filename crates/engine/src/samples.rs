@@ -5,6 +5,8 @@
 //!     Worker: Sampler -- hash < threshold? --> Log <-- ten times a second -- Samples -> Collector
 //! ```
 //!
+//! [`Batches`] chooses the batches that are sampled by time.
+//!
 //! The threshold defines the sampled keys ([`sampling`]'s law 1). While a batch of requests is
 //! sampled by time, it has its maximum, so every key of the batch is noted. So one comparison
 //! serves both.
@@ -21,8 +23,9 @@ use parking_lot::Mutex;
 use sampling::{Collector, Command, Config, Full, Kind, Log, Snapshot};
 use store::{EvictionSetting, Store};
 
+use crate::batches::{Batches, INTERVAL_MS};
 use crate::key::Key;
-use narrow::{low_u32, saturating_u32, to_u32};
+use narrow::{low_u32, to_u32};
 
 /// Settings of sampling.
 #[derive(Clone, Copy, Debug)]
@@ -100,26 +103,13 @@ pub(crate) struct Sampler {
     muted_until_ms: Cell<u64>,
     /// This batch is sampled by time.
     is_observing: Cell<bool>,
-    /// Batches until the next one sampled by time, itself included.
-    batches_left: Cell<u32>,
-    /// One batch in this number is sampled by time.
-    period: Cell<u32>,
-    /// Keys noted by time since the period was last adapted, and that moment.
-    noted: Cell<u32>,
-    adapted_ms: Cell<u64>,
-    random: RefCell<fastrand::Rng>,
+    batches: Batches,
     /// The last command noted.
     command: Cell<Option<Command>>,
 }
 
 /// Minimum bytes of memory for each byte of samples.
 const PART_OF_MEMORY: u64 = 10;
-
-/// Keys to note by time in [`INTERVAL_MS`].
-const NOTED_WANTED: u32 = 256;
-
-/// Milliseconds between two collections of the logs, after each of which the period is adapted.
-const INTERVAL_MS: u64 = 100;
 
 /// Milliseconds in which nothing is sampled by key after a log was full of repetitions.
 const MUTED_MS: u64 = 4 * INTERVAL_MS;
@@ -244,11 +234,7 @@ impl Sampler {
             tick_ms: Cell::new(0),
             muted_until_ms: Cell::new(0),
             is_observing: Cell::new(false),
-            batches_left: Cell::new(1),
-            period: Cell::new(1),
-            noted: Cell::new(0),
-            adapted_ms: Cell::new(0),
-            random: RefCell::new(fastrand::Rng::new()),
+            batches: Batches::new(fastrand::Rng::new()),
             command: Cell::new(None),
         };
         sampler.renew(current);
@@ -268,7 +254,7 @@ impl Sampler {
         drop(present);
         self.shared.replace(shared);
         self.sample_below(0);
-        self.batches_left.set(1);
+        self.batches.restart();
     }
 
     /// Starts a turn at `now_ms`.
@@ -283,45 +269,22 @@ impl Sampler {
         let by_key = if is_muted { 0 } else { samples.threshold.load(Ordering::Relaxed) };
         self.by_key.set(by_key);
         self.threshold.set(by_key);
-        let since_ms = now_ms.saturating_sub(self.adapted_ms.get());
-        if since_ms >= INTERVAL_MS {
-            self.adapt(since_ms);
-            self.adapted_ms.set(now_ms);
-        }
-    }
-
-    /// Chooses the period by the number of keys noted in the last `since_ms` milliseconds.
-    fn adapt(&self, since_ms: u64) {
-        let wanted = u64::from(NOTED_WANTED) * since_ms / INTERVAL_MS;
-        let period = self.period.get();
-        let next = u64::from(period) * u64::from(self.noted.get()) / wanted.max(1);
-        let next = saturating_u32(next).clamp(period / 4, period * 4).clamp(1, PERIOD_MAX);
-        self.period.set(next);
-        self.noted.set(0);
+        self.batches.begin_turn(now_ms);
     }
 
     /// Starts a batch of requests: `true` if it is sampled by time.
     #[inline]
     pub(crate) fn begin_batch(&self) -> bool {
-        let left = self.batches_left.get() - 1;
-        self.batches_left.set(left);
-        if left > 0 {
-            return false;
-        }
-        self.begin_observing()
+        self.batches.is_next() && self.begin_observing()
     }
 
     #[cold]
     fn begin_observing(&self) -> bool {
         if self.shared.borrow().is_none() {
-            self.batches_left.set(u32::MAX);
+            self.batches.choose_none();
             return false;
         }
-        if self.noted.get() > 4 * NOTED_WANTED {
-            self.adapt(INTERVAL_MS);
-        }
-        // Any number of batches up to twice the period: the load's patterns must not match ours.
-        self.batches_left.set(self.random.borrow_mut().u32(1..2 * self.period.get()));
+        self.batches.choose();
         self.is_observing.set(true);
         self.threshold.set(u64::MAX);
         true
@@ -339,7 +302,7 @@ impl Sampler {
         let command = self.command.take().unwrap_or(Command::Other);
         let nanos = after.as_secs().saturating_mul(1_000_000_000);
         let nanos = nanos.saturating_add(u64::from(after.subsec_nanos()));
-        self.with_log(|log, _| log.timing(command, nanos, self.period.get()));
+        self.with_log(|log, _| log.timing(command, nanos, self.batches.weight()));
     }
 
     fn with_log(&self, note: impl FnOnce(&mut Log, &Samples)) {
@@ -371,8 +334,8 @@ impl Sampler {
         self.command.set(Some(command));
         self.with_log(|log, samples| {
             if self.is_observing.get() {
-                self.noted.set(self.noted.get() + 1);
-                log.request(key.hash, key.bytes, self.period.get());
+                self.batches.note_key();
+                log.request(key.hash, key.bytes, self.batches.weight());
             }
             if key.hash >= self.by_key.get() {
                 return;
@@ -419,6 +382,3 @@ fn memory(store: &Store) -> f64 {
 
 /// Items' part of the memory that they use, before it is known.
 const DENSITY: f64 = 0.85;
-
-/// Maximum average number of batches between two that are sampled by time.
-const PERIOD_MAX: u32 = 1 << 20;

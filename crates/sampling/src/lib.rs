@@ -23,7 +23,8 @@
 //! 1. The threshold only falls (until everything is forgotten), so the history of the keys below it
 //!    stays complete.
 //! 2. Every structure has a maximum size, known when it is made.
-//! 3. A sample that cannot be kept is dropped and counted; no thread waits.
+//! 3. A sample by key that cannot be kept is dropped and counted. Samples by time for which there
+//!    is no room are thinned, with greater weights for the rest. No thread waits.
 #![forbid(unsafe_code)]
 
 mod collector;

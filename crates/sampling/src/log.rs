@@ -1,6 +1,6 @@
 //! The samples of one worker since its log was last taken.
 //!
-//! # When the log is full
+//! # When there is no room for accesses
 //!
 //! A log of many different keys shows that the sample is larger than necessary: [`Log::thin`]
 //! halves it, and the server's threshold with it, so that a whole sample of fewer keys remains. A
@@ -9,10 +9,24 @@
 //!
 //! A key that is read again while its last access is among the newest few is counted there:
 //! otherwise a hot key in the sample would fill the log.
+//!
+//! # When there is no room for samples by time
+//!
+//! A sampled batch may have more requests than there is room for, and its last requests differ from
+//! its first: they have other commands and waited longer. So the list is halved when it is full.
+//! One of each two neighbours, chosen at random, stays with twice its weight. From then on the log
+//! accepts each sample with half the probability and twice the weight, until it is taken.
+//!
+//! After `n` halvings every sample of this log is in the list with the probability `1/2^n` and with
+//! `2^n` times its weight, wherever it was in its batch. Therefore every sum of weights, by command
+//! or by key, has the expected value that it has in an unlimited log (Horvitz and Thompson's
+//! estimator). The choice is random because load has patterns: every other request of a pipeline
+//! may be a store. One of each two neighbours stays because this varies less than a choice for each
+//! sample.
 
 use crate::latency::Command;
 use crate::prefixes::PREFIX_BYTES_MAX;
-use narrow::{saturating_u32, to_u16};
+use narrow::{saturating_u32, to_u16, to_u32};
 
 /// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +93,15 @@ pub(crate) struct Timing {
 pub struct Log {
     capacity: usize,
     accesses: Vec<Access>,
+    /// Prefixes of the accesses.
+    prefixes: Vec<u8>,
     requests: Vec<Request>,
+    /// Keys of the requests, in the same order.
+    keys: Vec<u8>,
+    request_halvings: u32,
     timings: Vec<Timing>,
-    /// Prefixes of the accesses and keys of the requests.
-    names: Vec<u8>,
+    timing_halvings: u32,
+    random: fastrand::Rng,
     /// The places in `accesses` of keys that may have been read recently.
     recent: [u16; RECENT],
     dropped: u64,
@@ -90,8 +109,8 @@ pub struct Log {
     is_partial: bool,
 }
 
-/// Bytes of names for each access that a log has room for.
-const NAME_BYTES: usize = 32;
+/// Bytes of prefixes for each access that a log has room for, and of keys for each request.
+const NAME_BYTES: usize = 16;
 
 /// Places for recently read keys.
 const RECENT: usize = 64;
@@ -106,9 +125,13 @@ impl Log {
         Self {
             capacity: capacity.min(usize::from(u16::MAX)),
             accesses: Vec::new(),
+            prefixes: Vec::new(),
             requests: Vec::new(),
+            keys: Vec::new(),
+            request_halvings: 0,
             timings: Vec::new(),
-            names: Vec::new(),
+            timing_halvings: 0,
+            random: fastrand::Rng::new(),
             recent: [0; RECENT],
             dropped: 0,
             is_partial: false,
@@ -118,7 +141,8 @@ impl Log {
     /// Memory of a full one, in bytes.
     #[must_use]
     pub const fn bytes_max(capacity: usize) -> usize {
-        capacity * (size_of::<Access>() + size_of::<Request>() + size_of::<Timing>() + NAME_BYTES)
+        capacity
+            * (size_of::<Access>() + size_of::<Request>() + size_of::<Timing>() + 2 * NAME_BYTES)
     }
 
     /// Notes an operation on a key of the sample; `prefix` is the part of the key that it counts
@@ -155,7 +179,11 @@ impl Log {
                 return result;
             }
         }
-        let (name_at, name_len) = self.name(&prefix[..prefix.len().min(PREFIX_BYTES_MAX + 1)]);
+        let prefix = &prefix[..prefix.len().min(PREFIX_BYTES_MAX + 1)];
+        // Without room for its prefix, the access has none.
+        let name_bytes_max = self.capacity * NAME_BYTES;
+        let (name_at, name_len) =
+            keep(&mut self.prefixes, prefix, name_bytes_max).unwrap_or((0, 0));
         // Below the capacity, which is 16 bits.
         self.recent[slot] = to_u16(self.accesses.len());
         let repeats = 0;
@@ -174,24 +202,40 @@ impl Log {
 
     /// Notes the key of an operation that was sampled by time and stands for `weight` operations.
     pub fn request(&mut self, hash: u64, key: &[u8], weight: u32) {
-        if self.requests.len() >= self.capacity {
-            self.dropped += 1;
+        if !is_chosen(&mut self.random, self.request_halvings) {
             return;
         }
-        let (name_at, name_len) = self.name(key);
-        if usize::from(name_len) == key.len() {
-            self.requests.push(Request { hash, weight, name_at, name_len });
-        } else {
-            self.dropped += 1;
+        let key_bytes_max = self.capacity * NAME_BYTES;
+        while !self.requests.is_empty()
+            && (self.requests.len() >= self.capacity || self.keys.len() + key.len() > key_bytes_max)
+        {
+            self.halve_requests();
+            if self.random.bool() {
+                return;
+            }
+        }
+        let weight = weighted(weight, self.request_halvings);
+        match keep(&mut self.keys, key, key_bytes_max) {
+            Some((name_at, name_len)) => {
+                self.requests.push(Request { hash, weight, name_at, name_len });
+            }
+            None => self.dropped += 1,
         }
     }
 
     /// Notes a request's time; it stands for `weight` requests.
     pub fn timing(&mut self, command: Command, nanos: u64, weight: u32) {
-        if self.timings.len() >= self.capacity {
-            self.dropped += 1;
+        if !is_chosen(&mut self.random, self.timing_halvings) {
             return;
         }
+        if self.timings.len() >= self.capacity {
+            halve(&mut self.random, &mut self.timings, |timing| &mut timing.weight);
+            self.timing_halvings += 1;
+            if self.random.bool() {
+                return;
+            }
+        }
+        let weight = weighted(weight, self.timing_halvings);
         // Four seconds and more count as four seconds.
         self.timings.push(Timing { command, nanos: saturating_u32(nanos), weight });
     }
@@ -210,22 +254,25 @@ impl Log {
     /// Forgets everything and keeps the memory.
     pub fn clear(&mut self) {
         self.accesses.clear();
+        self.prefixes.clear();
         self.requests.clear();
+        self.keys.clear();
+        self.request_halvings = 0;
         self.timings.clear();
-        self.names.clear();
+        self.timing_halvings = 0;
         self.recent = [0; RECENT];
         self.dropped = 0;
         self.is_partial = false;
     }
 
     pub(crate) fn accesses(&self) -> impl Iterator<Item = (Access, &[u8])> {
-        let name = |access: &Access| self.name_of(access.name_at, access.name_len);
+        let name = |access: &Access| name_of(&self.prefixes, access.name_at, access.name_len);
         self.accesses.iter().map(move |access| (*access, name(access)))
     }
 
     /// Hash, key and weight of each.
     pub(crate) fn requests(&self) -> impl Iterator<Item = (u64, &[u8], u32)> {
-        let key = |request: &Request| self.name_of(request.name_at, request.name_len);
+        let key = |request: &Request| name_of(&self.keys, request.name_at, request.name_len);
         self.requests.iter().map(move |request| (request.hash, key(request), request.weight))
     }
 
@@ -249,22 +296,61 @@ impl Log {
         Full::Thinned(threshold)
     }
 
-    /// Keeps a name; an empty one if there is no room.
-    fn name(&mut self, name: &[u8]) -> (u32, u8) {
-        let at = self.names.len();
-        let (Ok(start), Ok(len)) = (u32::try_from(at), u8::try_from(name.len())) else {
-            return (0, 0);
-        };
-        if at + name.len() > self.capacity * NAME_BYTES {
-            return (0, 0);
+    #[cold]
+    fn halve_requests(&mut self) {
+        halve(&mut self.random, &mut self.requests, |request| &mut request.weight);
+        self.request_halvings += 1;
+        let mut end = 0;
+        for request in &mut self.requests {
+            let start = request.name_at as usize;
+            self.keys.copy_within(start..start + usize::from(request.name_len), end);
+            request.name_at = to_u32(end);
+            end += usize::from(request.name_len);
         }
-        self.names.extend_from_slice(name);
-        (start, len)
+        self.keys.truncate(end);
     }
+}
 
-    fn name_of(&self, at: u32, len: u8) -> &[u8] {
-        self.names.get(at as usize..).and_then(|rest| rest.get(..len.into())).unwrap_or_default()
+/// `true` for a sample that a list accepts after this many halvings.
+fn is_chosen(random: &mut fastrand::Rng, halvings: u32) -> bool {
+    halvings == 0 || random.u32(..).leading_zeros() >= halvings
+}
+
+/// The weight of a sample that a list accepts after this many halvings.
+fn weighted(weight: u32, halvings: u32) -> u32 {
+    weight.saturating_mul(1 << halvings.min(u32::BITS - 1))
+}
+
+/// Keeps one at random of each two neighbours, with twice its weight.
+#[cold]
+fn halve<T>(random: &mut fastrand::Rng, samples: &mut Vec<T>, weight: fn(&mut T) -> &mut u32) {
+    let mut kept = 0;
+    for first in (0..samples.len()).step_by(2) {
+        // The last of an odd number has no neighbour: it stays in half of all cases, too.
+        let chosen = first + usize::from(random.bool());
+        if chosen < samples.len() {
+            samples.swap(kept, chosen);
+            let weight = weight(&mut samples[kept]);
+            *weight = weight.saturating_mul(2);
+            kept += 1;
+        }
     }
+    samples.truncate(kept);
+}
+
+/// Keeps a name; `None` if there is no room.
+fn keep(names: &mut Vec<u8>, name: &[u8], bytes_max: usize) -> Option<(u32, u8)> {
+    let start = u32::try_from(names.len()).ok()?;
+    let len = u8::try_from(name.len()).ok()?;
+    if names.len() + name.len() > bytes_max {
+        return None;
+    }
+    names.extend_from_slice(name);
+    Some((start, len))
+}
+
+fn name_of(names: &[u8], at: u32, len: u8) -> &[u8] {
+    names.get(at as usize..).and_then(|rest| rest.get(..len.into())).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -317,15 +403,88 @@ mod tests {
         assert!(log.accesses().count() < 450, "{}", log.accesses().count());
     }
 
+    fn seeded(capacity: usize, seed: u64) -> Log {
+        Log { random: fastrand::Rng::with_seed(seed), ..Log::new(capacity) }
+    }
+
+    /// The mean of a log's estimate over many logs, and its standard error.
+    fn mean(estimates: &[f64]) -> (f64, f64) {
+        #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+        let count = estimates.len() as f64;
+        let mean = estimates.iter().sum::<f64>() / count;
+        let variance = estimates.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / count;
+        (mean, (variance / count).sqrt())
+    }
+
     #[test]
-    fn keys_are_kept_while_there_is_space() {
-        let mut log = Log::new(10);
-        log.request(1, &[b'k'; 250], 7);
-        log.request(2, &[b'l'; 250], 7);
-        let kept: Vec<_> =
-            log.requests().map(|(hash, key, weight)| (hash, key.len(), weight)).collect();
-        assert_eq!((kept, log.dropped()), (vec![(1, 250, 7)], 1));
+    fn a_long_batch_is_counted_by_command_and_place() {
+        const LOGS: u64 = 400;
+        // A pipeline of gets that ends with deletes, in a batch that stands for three; every other
+        // one of its gets is of a second command.
+        let command = |place: u64| match place {
+            1100.. => Command::Delete,
+            _ if place.is_multiple_of(2) => Command::Get,
+            _ => Command::Store,
+        };
+        let mut estimates: [Vec<f64>; 5] = Default::default();
+        for seed in 0..LOGS {
+            let mut log = seeded(256, seed);
+            (0..1800).for_each(|place| log.timing(command(place), place, 3));
+            assert!(log.timings().len() <= 256 && log.dropped() == 0);
+            let sum = |is_in: &dyn Fn(&Timing) -> bool| -> f64 {
+                log.timings().iter().filter(|one| is_in(one)).map(|one| f64::from(one.weight)).sum()
+            };
+            estimates[0].push(sum(&|one| one.command == Command::Get));
+            estimates[1].push(sum(&|one| one.command == Command::Store));
+            estimates[2].push(sum(&|one| one.command == Command::Delete));
+            estimates[3].push(sum(&|one| one.nanos < 100));
+            estimates[4].push(sum(&|one| one.nanos >= 1700));
+        }
+        for (estimates, want) in estimates.iter().zip([1650.0, 1650.0, 2100.0, 300.0, 300.0]) {
+            let (mean, error) = mean(estimates);
+            assert!((mean - want).abs() < 3.5 * error + 1.0, "{mean} +- {error}, not {want}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_long_batch_are_counted_by_place() {
+        let mut estimates: [Vec<f64>; 2] = Default::default();
+        for seed in 0..400 {
+            let mut log = seeded(256, seed);
+            for place in 0..1800_u64 {
+                log.request(
+                    place,
+                    format!("{place:040}").as_bytes(),
+                    if place < 900 { 1 } else { 5 },
+                );
+            }
+            assert!(log.requests().count() <= 256 && log.dropped() == 0);
+            assert!(log.requests().all(|(hash, key, _)| key == format!("{hash:040}").as_bytes()));
+            let sum = |from: u64, to: u64| -> f64 {
+                let requests = log.requests().filter(|(hash, ..)| (from..to).contains(hash));
+                requests.map(|(.., weight)| f64::from(weight)).sum()
+            };
+            estimates[0].push(sum(0, 900));
+            estimates[1].push(sum(1700, 1800));
+        }
+        for (estimates, want) in estimates.iter().zip([900.0, 500.0]) {
+            let (mean, error) = mean(estimates);
+            assert!((mean - want).abs() < 3.5 * error + 1.0, "{mean} +- {error}, not {want}");
+        }
+    }
+
+    #[test]
+    fn a_cleared_log_keeps_every_sample_again() {
+        let mut log = seeded(64, 1);
+        for _ in 0..1000 {
+            log.request(1, b"k", 7);
+            log.timing(Command::Get, 1, 7);
+        }
         log.clear();
-        assert_eq!(log.requests().count(), 0);
+        log.request(2, b"l", 7);
+        log.timing(Command::Get, 1, 7);
+        let kept: Vec<_> = log.requests().collect();
+        assert_eq!(kept, vec![(2, &b"l"[..], 7)]);
+        assert_eq!((log.timings().len(), log.timings()[0].weight), (1, 7));
     }
 }
