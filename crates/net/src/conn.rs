@@ -314,7 +314,8 @@ fn sealing<'a>(
     scratch: Option<&'a mut Scratch>,
 ) -> Option<Sealing<'a>> {
     let (Some(tls), Some(scratch)) = (tls, scratch) else { return None };
-    Some(Sealing { tls, sealed: &mut scratch.sealed })
+    let Scratch { sealed, uncounted, .. } = scratch;
+    Some(Sealing { tls, sealed, uncounted })
 }
 
 impl<S> AsFd for Conn<S> {

@@ -251,7 +251,9 @@ pub struct Stats {
     pub idle_kicks: u64,
     /// Connections closed because the peer did not take its replies.
     pub slow_kicks: u64,
+    /// Bytes from clients; with TLS, plain ones.
     pub bytes_read: u64,
+    /// Bytes that sockets or TLS sessions have taken; with TLS, plain ones.
     pub bytes_written: u64,
     /// System calls that read from connections.
     pub reads: u64,

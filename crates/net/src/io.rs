@@ -108,6 +108,8 @@ pub(crate) struct Sealing<'a> {
     pub(crate) tls: &'a mut Tls,
     /// Empty between writes.
     pub(crate) sealed: &'a mut Vec<u8>,
+    /// Plain bytes sealed, for the counters.
+    pub(crate) uncounted: &'a mut u64,
 }
 
 impl fmt::Debug for Sealing<'_> {
@@ -119,6 +121,7 @@ impl fmt::Debug for Sealing<'_> {
 /// Bytes and system calls of one connection's turn, for the counters.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Sent {
+    /// Bytes that the socket took; with TLS, those of records.
     pub(crate) bytes: u64,
     pub(crate) writes: u64,
 }
@@ -254,6 +257,7 @@ impl<'a> Output<'a> {
                 break;
             }
             done += part.len();
+            *sealing.uncounted += part.len() as u64;
             let mut taken = 0;
             if !self.blocked {
                 self.sent.writes += 1;

@@ -126,6 +126,40 @@ fn openssl_s_client_with_both_tls_versions() {
     assert!(!old.status.success(), "TLS 1.1 is spoken");
 }
 
+/// As in memcached: with TLS, too, the counts are those of the protocol's bytes.
+#[test]
+fn counts_of_bytes_are_those_of_plain_text() {
+    let certificates = Certificates::new();
+    let both = Both::start(&certificates, "", "", &[]);
+    let mut stream = connect(both.tls, &certificates.client("ca", None)).unwrap();
+    let mut counts = |requests: &[(&[u8], usize)]| {
+        for (request, reply) in requests {
+            stream.write_all(request).unwrap();
+            read(&mut stream, *reply);
+        }
+        stream.write_all(b"stats\r\n").unwrap();
+        let mut text = Vec::new();
+        while !text.ends_with(b"\r\nEND\r\n") {
+            text.extend(read(&mut stream, 1));
+        }
+        let text = String::from_utf8(text).unwrap();
+        let count = |name: &str| {
+            let (_, rest) = text.split_once(&format!("STAT {name} ")).unwrap();
+            rest.split_once('\r').unwrap().0.parse::<usize>().unwrap()
+        };
+        (count("bytes_read"), count("bytes_written"), text.len())
+    };
+    let (read_before, written_before, stats_len) = counts(&[]);
+    let set = [b"set k 0 0 1000000\r\n".to_vec(), vec![b'v'; 1_000_000], b"\r\n".to_vec()].concat();
+    let requests: [(&[u8], usize); 4] =
+        [(b"get none\r\n", 5), (&set, 8), (b"get k\r\n", 1_000_026), (b"get none\r\n", 5)];
+    let (read, written, _) = counts(&requests);
+    let sent: usize = requests.iter().map(|(request, _)| request.len()).sum();
+    let replies: usize = requests.iter().map(|(_, reply)| reply).sum();
+    assert_eq!(read - read_before, sent + b"stats\r\n".len());
+    assert_eq!(written - written_before, replies + stats_len);
+}
+
 /// Large values stay intact in TLS, even with a slow reader; memory stays bounded.
 #[test]
 fn large_values_stay_whole_for_slow_tls_readers() {

@@ -60,6 +60,8 @@ pub(crate) struct Scratch {
     incoming: Vec<u8>,
     /// Bytes to send. Empty between connections.
     pub(crate) sealed: Vec<u8>,
+    /// Plain bytes of sessions that were sealed and are not in the worker's counters yet.
+    pub(crate) uncounted: u64,
 }
 
 /// The outcome of a read.
@@ -81,7 +83,7 @@ pub(crate) struct Broken {
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        Self { incoming: vec![0; OPENED_BYTES_MAX], sealed: Vec::new() }
+        Self { incoming: vec![0; OPENED_BYTES_MAX], sealed: Vec::new(), uncounted: 0 }
     }
 }
 
@@ -137,7 +139,7 @@ impl Tls {
         plain: &mut [u8],
     ) -> Result<Opened, Broken> {
         let was_in_handshake = self.handshake_deadline_ms.is_some();
-        let Scratch { incoming, sealed } = scratch;
+        let Scratch { incoming, sealed, .. } = scratch;
         let incoming = &mut incoming[..self.partial.len() + got];
         let opened = self.process(incoming, plain, sealed);
         let (len, used) = opened.map_err(|error| {

@@ -470,7 +470,6 @@ impl<S: Service> Worker<S> {
         let Served { flow, outcome } = *served;
         let counters = &self.shared.workers[self.index].counters;
         add(&counters.writes, outcome.sent.writes);
-        add(&counters.bytes_written, outcome.sent.bytes);
         let is_draining = self.draining.is_some();
         let Some(conn) = self.conns.get_mut(token) else { return };
         conn.handle.set_last_ms(self.now_ms);

@@ -93,6 +93,7 @@ impl<S: Service> Worker<S> {
                 let counters = &self.shared.workers[self.index].counters;
                 add(&counters.reads, 1);
                 add(&counters.bytes_read, (len - before) as u64);
+                add(&counters.bytes_written, served.outcome.sent.bytes);
                 self.after(token, &served);
             }
             Ok(None) => self.on_no_bytes(token, None),
@@ -152,6 +153,7 @@ impl<S: Service> Worker<S> {
                 tls_scratch: Some(&mut tls.scratch),
             };
             let served = conn.serve_read(token, len, resources);
+            self.count_sealed();
             return self.after(token, &served);
         }
         // Nothing to serve, or the peer has to take the session's own bytes first.
@@ -185,7 +187,21 @@ impl<S: Service> Worker<S> {
             tls_scratch: self.tls.as_mut().map(|tls| &mut tls.scratch),
         };
         let served = conn.serve_left(token, resources);
+        if conn.tls.is_some() {
+            self.count_sealed();
+        } else {
+            let counters = &self.shared.workers[self.index].counters;
+            add(&counters.bytes_written, served.outcome.sent.bytes);
+        }
         self.after(token, &served);
+    }
+
+    /// Counts the plain bytes that a TLS session has taken. Its records are longer, and received
+    /// bytes are counted after decryption, too.
+    fn count_sealed(&mut self) {
+        let Some(tls) = &mut self.tls else { return };
+        let sealed = std::mem::take(&mut tls.scratch.uncounted);
+        add(&self.shared.workers[self.index].counters.bytes_written, sealed);
     }
 
     /// Sends the pending bytes; continues when all have been sent.
@@ -195,12 +211,14 @@ impl<S: Service> Worker<S> {
             self.close(token, CloseReason::SocketError);
             return;
         };
-        let (is_drained, state) = (conn.is_drained(), conn.state);
+        let (is_drained, state, is_plain) = (conn.is_drained(), conn.state, conn.tls.is_none());
         if taken > 0 {
             conn.handle.set_last_ms(self.now_ms);
             let counters = &self.shared.workers[self.index].counters;
             add(&counters.writes, 1);
-            add(&counters.bytes_written, taken as u64);
+            if is_plain {
+                add(&counters.bytes_written, taken as u64);
+            }
             self.count_sent(token, taken as u64);
         }
         match state {
