@@ -241,7 +241,8 @@ pub struct IndexStats {
     pub power_level: u32,
     /// Bytes of buckets in use (`hash_bytes`).
     pub bytes: u64,
-    /// A doubling is under way (`hash_is_expanding`).
+    /// Buckets have to be split for the present items (`hash_is_expanding`). The table has no other
+    /// step of growth: any number of buckets is complete.
     pub growing: bool,
     /// References in the table.
     pub items: u64,

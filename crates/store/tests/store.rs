@@ -85,6 +85,22 @@ fn a_fill_stays_within_the_limit_without_refusals() {
 }
 
 #[test]
+fn the_index_of_an_idle_store_does_not_grow() {
+    let store = store_of(64);
+    let me = store.join().unwrap();
+    let mut cleaner = Cleaner::new(&store).unwrap();
+    for number in 0..20_000u32 {
+        me.begin_turn(1);
+        set(&me, format!("key-{number}").as_bytes(), b"value").unwrap();
+    }
+    me.rest();
+    (0..10).for_each(|_| {
+        cleaner.step(1, 1000);
+    });
+    assert!(!store.index().growing, "{:?}", store.index());
+}
+
+#[test]
 fn small_items_are_evicted_for_a_large_value() {
     let store = store_of(64);
     let me = store.join().unwrap();

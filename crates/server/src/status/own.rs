@@ -85,7 +85,7 @@ pub(super) const OWN: &[Row] = &[
     row("buffer_bytes", "buffer_bytes", Gauge, "Memory of connections, within -m."),
     row("sampling_bytes", "sampling_bytes", Gauge, "Memory of samples, within -m."),
     row("hash_bytes", "index_bytes", Gauge, "Memory of the hash table."),
-    row("hash_is_expanding", "index_growing", Gauge, "1 while the hash table grows."),
+    row("hash_is_expanding", "index_growing", Gauge, "1 while buckets wait for a split."),
     row("reserve_bytes", "reserve_used_bytes", Gauge, "In use of the allocator's reserve."),
     row("malloc_fails", "reserve_grants_total", Counter, "Allocations that the system refused."),
     // Eviction and cleaning.

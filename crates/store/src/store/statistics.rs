@@ -34,7 +34,7 @@ impl Store {
         IndexStats {
             power_level: self.table.level(),
             bytes: self.table.bytes() as u64,
-            growing: !self.table.buckets().is_power_of_two(),
+            growing: self.table.wants_growth(),
             items: self.table.items() as u64,
         }
     }

@@ -124,6 +124,17 @@ fn a_bucket_hint_stays_valid_after_splits() {
     }
 }
 
+#[test]
+fn a_table_grows_until_its_buckets_suffice() {
+    let table = table(1, 1 << 16, 1);
+    for reference in 1..=1000_u32 {
+        assert!(table.lock(mix(u64::from(reference))).insert(reference, |_| true));
+    }
+    assert!(table.wants_growth());
+    while table.split_one(|r| mix(u64::from(r)), |_| true) == Split::Done {}
+    assert!(!table.wants_growth() && !table.buckets().is_power_of_two());
+}
+
 /// Growth keeps the load near ten items per bucket, and uses the memory that was requested.
 #[test]
 fn growth_follows_the_items() {
