@@ -179,8 +179,13 @@ impl Table {
 
     /// Tokens that were evicted before they were used.
     pub(crate) fn lost(&self) -> u64 {
-        // Relaxed: a number for people.
+        // Relaxed, here and below: a number for people.
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Counts lost tokens from zero again.
+    pub(crate) fn reset_lost(&self) {
+        self.lost.store(0, Ordering::Relaxed);
     }
 
     /// A reader missed: gives a token, unless one was given within the interval. Held keys are no

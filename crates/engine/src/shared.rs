@@ -195,6 +195,9 @@ impl Shared {
                 numbers.map(|number| register.sum_of_subject(number)).collect();
         }
         self.store.reset_stats();
+        if let Some(leases) = self.leases() {
+            leases.reset_lost();
+        }
     }
 
     /// Sums of one namespace's or user's counters since the last reset.

@@ -39,6 +39,7 @@ pub struct Shared {
     verbosity: AtomicU8,
     /// Key dumps and crawls started (`lru_crawler_starts`).
     walks: AtomicU64,
+    malloc_fails_at_reset: AtomicU64,
     pub(crate) crawler: Arc<Crawler>,
     pub(crate) protocol: Protocol,
     /// The users; `None` when no login is required.
@@ -105,6 +106,7 @@ impl Shared {
             drain_secs: AtomicU64::new(options.drain.as_secs()),
             verbosity: AtomicU8::new(options.verbosity),
             walks: AtomicU64::new(0),
+            malloc_fails_at_reset: AtomicU64::new(0),
             crawler: Arc::new(Crawler::new(options)),
             protocol: options.protocol,
             can_reload: entry.can_reload(),
@@ -173,6 +175,18 @@ impl Shared {
     /// Key dumps and crawls started.
     pub(crate) fn walks(&self) -> u64 {
         self.walks.load(Ordering::Relaxed)
+    }
+
+    /// Allocations that the system refused since the last reset.
+    pub(crate) fn malloc_fails(&self) -> u64 {
+        reserve::grants().saturating_sub(self.malloc_fails_at_reset.load(Ordering::Relaxed))
+    }
+
+    /// Counts walks, refused allocations and watchers' lines from zero again.
+    pub(crate) fn reset_counts(&self) {
+        self.walks.store(0, Ordering::Relaxed);
+        self.malloc_fails_at_reset.store(reserve::grants(), Ordering::Relaxed);
+        self.watchers.reset_counts();
     }
 
     /// Counts a key dump or a crawl that starts.

@@ -78,6 +78,8 @@ pub struct Watchers {
     watched: AtomicU16,
     lines: AtomicU64,
     skipped: AtomicU64,
+    /// Lines and skipped ones at the last reset of the counts.
+    at_reset: [AtomicU64; 2],
     buffer_bytes: usize,
 }
 
@@ -126,15 +128,28 @@ impl Watchers {
             watched: AtomicU16::new(0),
             lines: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
+            at_reset: Default::default(),
             buffer_bytes,
         })
     }
 
-    /// Watchers, lines written, lines skipped.
+    /// Watchers, and the lines written and skipped since the last reset.
     #[must_use]
     pub fn counts(&self) -> (u64, u64, u64) {
         let watchers = self.lock().len() as u64;
-        (watchers, self.lines.load(Ordering::Relaxed), self.skipped.load(Ordering::Relaxed))
+        // Relaxed, here and below: numbers for people.
+        let since = |count: &AtomicU64, base: &AtomicU64| {
+            count.load(Ordering::Relaxed).saturating_sub(base.load(Ordering::Relaxed))
+        };
+        let [lines, skipped] = &self.at_reset;
+        (watchers, since(&self.lines, lines), since(&self.skipped, skipped))
+    }
+
+    /// Counts lines from zero again. Their numbers continue.
+    pub fn reset_counts(&self) {
+        for (count, base) in [&self.lines, &self.skipped].into_iter().zip(&self.at_reset) {
+            base.store(count.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// The union of all watched events.

@@ -48,6 +48,7 @@ pub(crate) fn reset(context: &Context<'_>) {
     let (now_ms, now_secs) = context.shared.clock_now();
     context.shared.engine.forget_samples(now_ms, now_secs);
     context.shared.prefixes.reset();
+    context.shared.reset_counts();
     context.control.reset_stats();
 }
 
@@ -184,7 +185,7 @@ fn connections(context: &Context<'_>, sink: Sink<'_>) {
     ] {
         number(sink, name, value);
     }
-    number(sink, "malloc_fails", reserve::grants());
+    number(sink, "malloc_fails", context.shared.malloc_fails());
     number(sink, "reserve_bytes", reserve::used() as u64);
     if let Some(tls) = &context.shared.tls {
         number(sink, "ssl_new_sessions", net.tls_sessions);

@@ -106,6 +106,9 @@ impl Pages for Status {
 mod tests {
     use super::*;
     use crate::admin::stats::ALWAYS_ZERO;
+    use crate::session::tests::Client;
+    use metrics::Kind::Counter;
+    use net::Service as _;
 
     /// Statistics shown elsewhere, or not useful as a number over time.
     const LEFT_OUT: &str = "pid version holdall_version libevent pointer_size connection_structures \
@@ -135,6 +138,33 @@ mod tests {
             })
             .collect();
         assert_eq!(missing, [""; 0]);
+    }
+
+    #[test]
+    fn a_reset_sets_every_counter_back() {
+        let mut worker = crate::session::tests::worker(&[]);
+        let mut watcher = Client::new(&mut worker);
+        watcher.send(&mut worker, b"watch mutations\r\n");
+        worker.begin_turn(std::time::Instant::now());
+        let mut client = Client::new(&mut worker);
+        client.send(&mut worker, b"set a 0 0 1\r\nx\r\nget a b\r\nflush_prefix a\r\n");
+        client.send(&mut worker, b"lru_crawler metadump all\r\n");
+        let store = worker.context.shared.engine.store();
+        store::Cleaner::new(store).unwrap().step(1, 100);
+        let counters = |worker: &crate::session::Worker| {
+            let numbers = Numbers::collect(&worker.context.admin()).general;
+            let rows = exporter::GENERAL.iter().chain(own::OWN);
+            let rows = rows.filter(|row| row.kind == Counter && !row.stat.starts_with("rusage"));
+            rows.filter(|row| numbers.get(row.stat).is_some_and(|value| value != "0"))
+                .map(|row| row.stat)
+                .collect::<Vec<_>>()
+        };
+        let before = counters(&worker);
+        for name in ["lru_crawler_starts", "log_watcher_sent", "prefixes_invalidated"] {
+            assert!(before.contains(&name), "{name} is not in {before:?}");
+        }
+        assert_eq!(client.send(&mut worker, b"stats reset\r\n"), b"RESET\r\n");
+        assert_eq!(counters(&worker), [""; 0]);
     }
 
     #[test]

@@ -216,9 +216,15 @@ impl Invalidations {
         (code, self.birth_of(code).unwrap_or(0))
     }
 
-    /// Number of invalidations of a prefix so far.
+    /// Number of invalidations of a prefix since the last reset of the number.
     pub(crate) fn prefixes(&self) -> u64 {
         self.words[PREFIXES].load(Ordering::Relaxed)
+    }
+
+    /// Counts invalidations of prefixes from zero again.
+    pub(crate) fn reset_prefixes(&self) {
+        let _lock = self.lock.lock();
+        self.set(PREFIXES, 0);
     }
 
     /// Invalidations that are not purged yet.

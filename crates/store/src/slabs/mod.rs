@@ -456,6 +456,11 @@ impl Slabs {
         self.pages_moved.load(Ordering::Relaxed)
     }
 
+    /// Counts moved pages from zero again.
+    pub(crate) fn reset_pages_moved(&self) {
+        self.pages_moved.store(0, Ordering::Relaxed);
+    }
+
     /// One past the last page ever used.
     pub(crate) fn pages_touched(&self) -> usize {
         self.pages.lock().untouched

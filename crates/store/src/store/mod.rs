@@ -361,6 +361,10 @@ impl Store {
     pub fn reset_stats(&self) {
         self.counters.reset();
         self.namespaces.reset();
+        self.slabs.reset_pages_moved();
+        self.invalidations.reset_prefixes();
+        // Relaxed, here and in the two above: numbers for people.
+        self.cleaner_rounds.store(0, Ordering::Relaxed);
     }
 }
 
