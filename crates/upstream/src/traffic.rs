@@ -46,7 +46,7 @@ pub enum Event {
     RepliedWell,
     /// A client is answered with an error.
     RepliedError,
-    /// A `cas` found another cas unique.
+    /// A `cas`, or an `ms` with a cas unique, found another cas unique.
     CasExists,
     /// Requests that wait for room in the window: a level, not a count.
     Waiting,
@@ -146,13 +146,19 @@ impl Count {
                 Some(Self::Missed(op))
             }
             Outcome::Exists => Some(Self::Event(Event::CasExists)),
+            // As servers count it: another cas unique.
+            Outcome::Meta(MetaCode::Ex) => match op {
+                Command::MetaDelete => Some(Self::Missed(op)),
+                Command::MetaSet => Some(Self::Event(Event::CasExists)),
+                _ => None,
+            },
             Outcome::Failed(_)
             | Outcome::MetaInfo
             | Outcome::NotStored
             | Outcome::Ok
             | Outcome::StaleStored
             | Outcome::Version
-            | Outcome::Meta(MetaCode::Ex | MetaCode::Me | MetaCode::Mn | MetaCode::Ns) => None,
+            | Outcome::Meta(MetaCode::Me | MetaCode::Mn | MetaCode::Ns) => None,
         }
     }
 }

@@ -20,7 +20,7 @@ const COMMANDS: [(&str, &[Command]); 6] = [
     ("delete", &[Command::Delete, Command::MetaDelete]),
     ("incr", &[Command::Incr, Command::MetaArithmetic]),
     ("decr", &[Command::Decr]),
-    ("cas", &[Command::Cas]),
+    ("cas", &[Command::Cas, Command::MetaSet]),
     ("touch", &[Command::Touch, Command::Gat, Command::Gats]),
 ];
 
@@ -55,7 +55,9 @@ pub(super) fn lines(lines: &mut Lines, connections: &net::Stats, traffic: &Snaps
         lines.put(Kind::Own, name, value);
     }
     for (name, commands) in COMMANDS {
-        lines.put(Kind::Own, format!("{name}_hits"), sum(traffic, commands, Count::Hit));
+        // The reply to `ms` shows a cas unique only if it was refused.
+        let hits: &[Command] = if name == "cas" { &[Command::Cas] } else { commands };
+        lines.put(Kind::Own, format!("{name}_hits"), sum(traffic, hits, Count::Hit));
         lines.put(Kind::Own, format!("{name}_misses"), sum(traffic, commands, Count::Missed));
     }
     lines.put(Kind::Own, "cas_badval", traffic.event(Event::CasExists));
@@ -70,7 +72,7 @@ pub(super) fn slabs(out: &mut Vec<u8>, traffic: &Snapshot) {
     let asked = |commands: &[Command]| sum(traffic, commands, Count::Asked);
     let [get, .., touch] = COMMANDS;
     for (name, value) in [
-        ("cmd_get", asked(get.1) + asked(&[Command::Gat, Command::Gats])),
+        ("cmd_get", asked(get.1)),
         ("cmd_set", asked(&STORES)),
         ("cmd_flush", asked(&[Command::FlushAll])),
         ("cmd_touch", asked(touch.1)),
