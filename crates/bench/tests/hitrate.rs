@@ -2,10 +2,13 @@
 //! reported and counted separately.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::thread;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
+use bench::hitrate::belady::Spool;
+use bench::hitrate::policies::{Policy, simulate};
 use bench::hitrate::replay::replay;
 use bench::hitrate::servers;
 use bench::hitrate::synthetic::Synthetic;
@@ -121,4 +124,62 @@ fn an_unreadable_trace_is_an_error() {
     let source = Source::File { path: "/nowhere/trace.csv".into(), format: Format::Csv };
     let error = Workload { source, limit: None, warm_up: 0 }.requests().err().unwrap();
     assert!(format!("{error:#}").contains("/nowhere/trace.csv"));
+}
+
+/// A server that holds nothing; returns the bytes of the keys and values that it was sent.
+fn counting_server() -> (SocketAddr, JoinHandle<u64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut requests = BufReader::new(stream.try_clone().unwrap());
+        let (mut line, mut bytes) = (String::new(), 0);
+        while requests.read_line(&mut line).unwrap() > 0 {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if words[0] == "set" {
+                let mut value = vec![0; words[4].parse::<usize>().unwrap() + 2];
+                requests.read_exact(&mut value).unwrap();
+                bytes += (words[1].len() + value.len() - 2) as u64;
+                stream.write_all(b"STORED\r\n").unwrap();
+            } else {
+                stream.write_all(b"END\r\n").unwrap();
+            }
+            line.clear();
+        }
+        bytes
+    };
+    (address, thread::spawn(count))
+}
+
+#[test]
+fn bounds_and_simulated_caches_count_the_keys_that_are_sent() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "key,size,key_size").unwrap();
+    for line in ["1,20,1", "22,20,2", "3,20,16", "four,20,40", "5,20,300"] {
+        writeln!(file, "{line}").unwrap();
+    }
+    let source = Source::File { path: file.path().into(), format: Format::Csv };
+    let workload = Workload { source, limit: None, warm_up: 0 };
+    let (address, bytes) = counting_server();
+    let progress = Progress::default();
+    assert_eq!(replay(address, Protocol::Text, 1, &workload, &progress).failure, None);
+    let stored = bytes.join().unwrap();
+    assert_eq!(stored, 16 + 16 + 16 + 40 + 250 + 5 * 20);
+
+    // The same requests again: all of them hit only if every item of the first round fits.
+    let both = || workload.requests().unwrap().chain(workload.requests().unwrap());
+    let mut spool = Spool::new(Arc::default()).unwrap();
+    both().for_each(|request| spool.push(&request.unwrap()).unwrap());
+    let mut known = spool.known().unwrap();
+    assert_eq!(known.footprint.bytes, stored);
+    let hits = |counts: &[bench::hitrate::Counts]| [counts[0].hits, counts[1].hits];
+    let capacities = [stored, stored - 1];
+    assert_eq!(hits(&known.bound(&capacities, 0, 0).unwrap()), [5, 4]);
+    assert_eq!(hits(&known.bound_with_sizes(&capacities, 0, 0).unwrap())[0], 5);
+    let lines = std::fs::read_to_string(file.path()).unwrap();
+    let again = lines.lines().skip(1).fold(String::new(), |all, line| all + line + "\n");
+    file.write_all(again.as_bytes()).unwrap();
+    let counts = simulate(&[Policy::Lru], &capacities, 0, &workload, &progress).unwrap();
+    // A loop that does not fit never hits.
+    assert_eq!(hits(&counts[0]), [5, 0]);
 }

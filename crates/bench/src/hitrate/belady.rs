@@ -117,7 +117,9 @@ impl Spool {
                 let next = next_of.insert(id, now);
                 if next.is_none() {
                     footprint.keys += 1;
-                    footprint.bytes += u64::from(bytes);
+                    if bytes != TOO_LONG {
+                        footprint.bytes += u64::from(bytes);
+                    }
                 }
                 record[..8].copy_from_slice(&next.unwrap_or(NEVER).to_le_bytes());
             }
@@ -352,6 +354,12 @@ mod tests {
         let counts = known.bound(&[10_000, 0], 0, 1000).unwrap();
         assert_eq!((counts[0].gets, counts[0].hits), (199_000, 199_000));
         assert_eq!(counts[1].hits, 0);
+    }
+
+    #[test]
+    fn values_longer_than_a_server_accepts_are_not_in_the_footprint() {
+        let known = known(&[(1, 10, Action::Get), (2, 5_000_000, Action::Get)]);
+        assert_eq!(known.footprint, Footprint { requests: 2, keys: 2, bytes: 10 });
     }
 
     #[test]

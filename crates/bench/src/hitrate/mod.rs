@@ -87,7 +87,8 @@ pub struct Footprint {
     pub requests: u64,
     /// Distinct keys.
     pub keys: u64,
-    /// Bytes of their keys and (last) values.
+    /// Bytes of their keys, as they are sent, and (last) values; without values longer than a server
+    /// accepts.
     pub bytes: u64,
 }
 
@@ -164,7 +165,8 @@ impl Source {
 }
 
 impl Workload {
-    /// Its requests, from the first.
+    /// Its requests, from the first, with the key lengths that servers receive: the bounds and the
+    /// simulated caches count the same bytes.
     ///
     /// # Errors
     ///
@@ -179,9 +181,10 @@ impl Workload {
                 Box::new(preset.requests()?.map(Ok::<Request, anyhow::Error>))
             }
         };
+        let all = all.map(|request| request.map(Request::as_sent));
         Ok(match self.limit {
             Some(limit) => Box::new(all.take(usize::try_from(limit)?)),
-            None => all,
+            None => Box::new(all),
         })
     }
 }

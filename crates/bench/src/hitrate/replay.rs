@@ -29,9 +29,6 @@ pub const GROUP: usize = 64;
 /// A server without a reply for this time counts as dead.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of the longest key of memcached.
-const KEY_BYTES_MAX: u16 = 250;
-
 /// Replays `workload` against the server at `address`. After a failure, the point has the failure
 /// and the counts until then.
 #[must_use]
@@ -184,7 +181,7 @@ impl ServerConnection {
             return;
         }
         let mut key = format!("{:016x}", request.id).into_bytes();
-        key.resize(usize::from(request.key_bytes.clamp(16, KEY_BYTES_MAX)), b'x');
+        key.resize(usize::from(request.key_bytes), b'x');
         if self.protocol == Protocol::Resp {
             let words = match (redis == b"SET", request.lifetime_secs > 0) {
                 (false, _) => 2,

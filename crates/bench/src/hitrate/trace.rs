@@ -62,14 +62,27 @@ pub type Requests = Box<dyn Iterator<Item = Result<Request>>>;
 /// Bytes of a request in the oracleGeneral format.
 pub(super) const ORACLE_BYTES: usize = 24;
 
-/// Bytes of keys without a length in the trace: sixteen digits.
+/// Bytes of the shortest key that is sent, and of keys without a length in the trace: sixteen
+/// digits.
 pub const KEY_BYTES: u16 = 16;
+
+/// Bytes of the longest key of memcached.
+const KEY_BYTES_MAX: u16 = 250;
 
 /// Bytes at a file's start that distinguish text from a binary format.
 const TEXT_BYTES: usize = 4096;
 
 /// Longer lines do not belong to a trace.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+impl Request {
+    /// The request with the length of the key that servers receive: keys in a trace may be shorter
+    /// than sixteen digits, or longer than servers accept.
+    #[must_use]
+    pub(super) fn as_sent(self) -> Self {
+        Self { key_bytes: self.key_bytes.clamp(KEY_BYTES, KEY_BYTES_MAX), ..self }
+    }
+}
 
 impl Format {
     /// The format by the file's name: binary if it contains "oracle", otherwise lines.
