@@ -57,7 +57,7 @@ pub struct RunResult {
     pub gets: OpResult,
     /// Sets.
     pub sets: OpResult,
-    /// Requests without a reply at the end.
+    /// Requests without a reply at the end; in an open loop, those due in the measurement.
     pub unanswered: u64,
     /// Values that differ from the stored ones (`--verify`).
     pub wrong: u64,

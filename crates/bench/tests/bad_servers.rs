@@ -65,6 +65,16 @@ fn a_dying_servers_replies_are_kept() {
 }
 
 #[test]
+fn requests_of_the_warm_up_that_are_never_answered_are_counted() {
+    // The kernel accepts the connections; nothing reads from them.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let spec = Spec { warm_up: 0.1, seconds: 0.1, ..spec(listener.local_addr().unwrap()) };
+    let outcome = run(&spec, &Progress::default()).unwrap();
+    assert!(outcome.failure.unwrap().contains("no reply"));
+    assert_eq!(outcome.record.unanswered, 2);
+}
+
+#[test]
 fn garbage_ends_the_run_and_is_reported() {
     let cases: [(&[u8], &str); 6] = [
         (b"hello world\r\n", "hello world"),

@@ -27,8 +27,8 @@ pub struct Record {
     /// they were due, in nanoseconds.
     #[serde(with = "super::packed")]
     pub lag: Histogram<u64>,
-    /// Requests without a reply at the end of the run; in the open loop, their waiting counts as
-    /// latency.
+    /// Requests without a reply at the end of the run; in the open loop, those due in the
+    /// measurement, whose waiting counts as latency.
     pub unanswered: u64,
     /// Values that differ from the stored ones.
     pub wrong: u64,

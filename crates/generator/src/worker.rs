@@ -235,11 +235,13 @@ impl<'a> Worker<'a> {
 
     fn count_unanswered(&mut self, now: u64) {
         let is_open = self.run.spec.pace != Pace::Closed;
+        let begin = self.run.measure.0;
         for conn in &self.conns {
-            for request in conn.waiting.iter().filter(|r| r.intended >= self.run.measure.0) {
+            // A closed loop that waits since the warm-up sends nothing in the measurement.
+            for request in conn.waiting.iter().filter(|r| !is_open || r.intended >= begin) {
                 self.record.unanswered += u64::from(request.count);
                 if is_open {
-                    let into = request.intended - self.run.measure.0;
+                    let into = request.intended - begin;
                     let waited = now.saturating_sub(request.intended);
                     self.record.waited(request.op, into, waited, request.count);
                 }

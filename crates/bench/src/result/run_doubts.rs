@@ -22,12 +22,7 @@ impl RunResult {
         if self.total.requests == 0 {
             doubts.push("no request was answered: there are no latencies of replies".to_owned());
         }
-        if is_open && self.unanswered > 0 {
-            doubts.push(format!(
-                "{} requests that were due had no reply; the time that they waited is in the latencies",
-                self.unanswered
-            ));
-        }
+        doubts.extend(self.missing_replies());
         doubts.extend(self.doubts_of_conditions());
         if self.wrong > 0 {
             doubts.push(format!("{} values were not what had been stored", self.wrong));
@@ -63,6 +58,19 @@ impl RunResult {
             ));
         }
         doubts
+    }
+
+    /// The doubt about requests without a reply at the end.
+    fn missing_replies(&self) -> Option<String> {
+        let count = self.unanswered;
+        (count > 0).then(|| match self.spec.pace {
+            Pace::Open { .. } => format!(
+                "{count} requests that were due had no reply; the time that they waited is in the latencies"
+            ),
+            Pace::Closed => {
+                format!("{count} requests had no reply at the end; they are in no latency")
+            }
+        })
     }
 
     /// The doubt about an open loop with fewer answered than due requests.
@@ -194,6 +202,18 @@ pub(in crate::result) mod tests {
         // A number of requests that took longer than it should.
         assert!(open(2400, 2400, 800).missed_rate().is_some());
         assert_eq!(open(3800, 3800, 950).missed_rate(), None);
+    }
+
+    #[test]
+    fn requests_without_a_reply_are_a_doubt_in_both_loops() {
+        let mut run = result(0);
+        assert!(!run.doubts().iter().any(|doubt| doubt.contains("had no reply")));
+        run.unanswered = 10;
+        let words = "10 requests had no reply at the end; they are in no latency";
+        assert!(run.doubts().iter().any(|doubt| doubt == words), "{:?}", run.doubts());
+        run.spec.pace = Pace::Open { rate: 1.0, arrival: Arrival::Fixed };
+        let words = "10 requests that were due had no reply; the time that they waited";
+        assert!(run.doubts().iter().any(|doubt| doubt.starts_with(words)), "{:?}", run.doubts());
     }
 
     #[test]
