@@ -21,6 +21,8 @@ pub(crate) struct Interval {
     pub(crate) seen: u64,
     /// Lines lost in transit.
     pub(crate) skipped: u64,
+    /// The last line of each server, if it is a lookup that the next line may explain.
+    lookups: BTreeMap<String, Seen>,
 }
 
 /// Requests of one kind. Counts include the requests that sampled lines stand for.
@@ -35,8 +37,29 @@ pub(crate) struct Sum {
 
 impl Interval {
     /// A request reported by `from`. One that a proxy forwarded to a server that is also watched
-    /// counts only for its pool, because that server reports it as well.
-    pub(crate) fn add(&mut self, seen: &Seen, from: &str, is_told_by_server: bool) {
+    /// counts only for its pool, because that server reports it as well. A lookup counts only if it
+    /// is not the first step of the server's next request.
+    pub(crate) fn add(&mut self, seen: Seen, from: &str, is_told_by_server: bool) {
+        match self.lookups.remove(from) {
+            Some(lookup) if seen.starts_with(&lookup) => self.seen += 1,
+            Some(lookup) => self.count(&lookup, from, false),
+            None => {}
+        }
+        if seen.is_lookup {
+            self.lookups.insert(from.to_owned(), seen);
+        } else {
+            self.count(&seen, from, is_told_by_server);
+        }
+    }
+
+    /// Counts the last lookups at the end of the interval.
+    pub(crate) fn end(&mut self) {
+        for (from, lookup) in std::mem::take(&mut self.lookups) {
+            self.count(&lookup, &from, false);
+        }
+    }
+
+    fn count(&mut self, seen: &Seen, from: &str, is_told_by_server: bool) {
         if !seen.pool.is_empty() {
             sum(&mut self.pools, &seen.pool).add(seen);
         }
@@ -131,8 +154,8 @@ mod tests {
             weight,
             ..Seen::default()
         };
-        interval.add(&get("one", true, 3), "here", false);
-        interval.add(&get("two", false, 1), "here", false);
+        interval.add(get("one", true, 3), "here", false);
+        interval.add(get("two", false, 1), "here", false);
         interval.skipped = 2;
         assert_eq!((interval.total.requests, interval.requests()), (4, 8.0));
         assert_eq!(interval.total.hit_ratio(), Some(0.75));
@@ -140,8 +163,37 @@ mod tests {
         assert_eq!(largest(&interval.keys, 1)[0].0, "one");
         assert!(interval.servers.contains_key("here"));
         // The server will report this one.
-        interval.add(&get("one", true, 1), "proxy", true);
+        interval.add(get("one", true, 1), "proxy", true);
         assert_eq!((interval.total.requests, interval.seen), (4, 2));
         assert_eq!((interval.pools["A"].requests, interval.keys["one"].requests), (5, 3));
+    }
+
+    #[test]
+    fn lookups_of_memcached_count_unless_they_begin_a_store_or_a_delete() {
+        let mut interval = Interval::default();
+        let lines = [
+            // A get, and a store of the missed item.
+            "type=item_get key=a status=not_found clsid=0 cfd=5 size=0",
+            "type=item_get key=a status=not_found clsid=0 cfd=5 size=0",
+            "type=item_store key=a status=stored cmd=set ttl=0 clsid=1 cfd=5 size=1",
+            // A get, and a store by another client.
+            "type=item_get key=a status=found clsid=1 cfd=5 size=1",
+            "type=item_store key=a status=stored cmd=set ttl=0 clsid=1 cfd=6 size=1",
+            "type=item_get key=a status=found clsid=1 cfd=5 size=1",
+            "type=deleted key=a cmd=delete clsid=1 size=1",
+            "type=item_get key=b status=found clsid=1 cfd=5 size=1",
+        ];
+        for line in lines {
+            let crate::line::Line::Request(seen) = crate::line::read(line, true) else {
+                panic!("{line} is no request")
+            };
+            interval.add(*seen, "memcached", false);
+        }
+        interval.end();
+        let requests = |operation: &str| interval.operations[operation].requests;
+        assert_eq!(["get", "set", "delete"].map(requests), [3, 2, 1]);
+        assert_eq!((interval.total.hits, interval.total.misses), (2, 1));
+        // Lost lines may have been lookups of stores, too.
+        assert_eq!(interval.seen, 8);
     }
 }

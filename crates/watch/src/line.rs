@@ -19,6 +19,18 @@ pub(crate) struct Seen {
     pub(crate) took_us: Option<u64>,
     /// Requests for which this one stands.
     pub(crate) weight: u64,
+    /// The number of the client's connection; empty if the line has none.
+    pub(crate) connection: String,
+    /// A lookup by memcached: of a get, or the first step of another command.
+    pub(crate) is_lookup: bool,
+}
+
+impl Seen {
+    /// True if `lookup`, the line before this one, can only be the first step of this request.
+    pub(crate) fn starts_with(&self, lookup: &Self) -> bool {
+        let is_same_client = self.connection.is_empty() || self.connection == lookup.connection;
+        lookup.is_lookup && !self.is_lookup && self.key == lookup.key && is_same_client
+    }
 }
 
 /// The contents of a line.
@@ -35,8 +47,8 @@ pub(crate) enum Line {
 /// Operations that can hit and miss.
 const READS: [&str; 6] = ["gat", "gats", "get", "gets", "lease-get", "metaget"];
 
-/// Reads a line, without its end.
-pub(crate) fn read(line: &str) -> Line {
+/// Reads a line, without its end. A memcached reports each lookup of a key as `item_get`.
+pub(crate) fn read(line: &str, is_memcached: bool) -> Line {
     let (mut kind, mut status) = ("", "");
     let mut seen = Seen { weight: 1, ..Seen::default() };
     for (name, value) in line.split_ascii_whitespace().filter_map(|word| word.split_once('=')) {
@@ -47,6 +59,7 @@ pub(crate) fn read(line: &str) -> Line {
             "key" => seen.key = printable(&decoded(value)),
             "cmd" => seen.operation = printable(value),
             "pool" => seen.pool = printable(&decoded(value)),
+            "cfd" => value.clone_into(&mut seen.connection),
             "be" => seen.server = printable(value),
             "elapsed" => seen.took_us = value.parse().ok(),
             "one_in" => seen.weight = value.parse().unwrap_or(1),
@@ -54,7 +67,10 @@ pub(crate) fn read(line: &str) -> Line {
         }
     }
     match kind {
-        "item_get" => "get".clone_into(&mut seen.operation),
+        "item_get" => {
+            "get".clone_into(&mut seen.operation);
+            seen.is_lookup = is_memcached;
+        }
         "item_store" | "deleted" | "proxy_req" => {}
         _ => return Line::Other,
     }
@@ -98,7 +114,7 @@ mod tests {
     #[test]
     fn server_and_proxy_lines_are_parsed() {
         let Line::Request(seen) =
-            read("ts=1.5 gid=3 type=item_get key=a%3Ab status=found clsid=2 cfd=9 size=5")
+            read("ts=1.5 gid=3 type=item_get key=a%3Ab status=found clsid=2 cfd=9 size=5", false)
         else {
             panic!("no request")
         };
@@ -114,18 +130,20 @@ mod tests {
             is_error: true,
             took_us: Some(172),
             weight: 8,
+            connection: String::new(),
+            is_lookup: false,
         };
-        assert_eq!(read(line), Line::Request(Box::new(want)));
-        assert_eq!(read("skipped=17"), Line::Skipped(17));
-        assert_eq!(read("ts=1 gid=5 type=conn_new rip=::1"), Line::Other);
-        assert_eq!(read("OK"), Line::Other);
+        assert_eq!(read(line, false), Line::Request(Box::new(want)));
+        assert_eq!(read("skipped=17", false), Line::Skipped(17));
+        assert_eq!(read("ts=1 gid=5 type=conn_new rip=::1", false), Line::Other);
+        assert_eq!(read("OK", false), Line::Other);
     }
 
     #[test]
     fn control_characters_in_unencoded_lines_are_escaped() {
         let line = "type=proxy_req key=\x1b]0;x\x07\x1b[2J\u{9b}31m pool=\x1b[A cmd=ge\x1bt \
             be=\x7f1:2 status=found";
-        let Line::Request(seen) = read(line) else { panic!("no request") };
+        let Line::Request(seen) = read(line, false) else { panic!("no request") };
         for name in [&seen.key, &seen.pool, &seen.operation, &seen.server] {
             assert!(!name.contains(char::is_control) && name.contains("\\u{"), "{name:?}");
         }

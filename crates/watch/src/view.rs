@@ -136,7 +136,7 @@ mod tests {
                 weight: 10,
                 ..Seen::default()
             };
-            interval.add(&seen, "127.0.0.1:1", false);
+            interval.add(seen, "127.0.0.1:1", false);
         }
         interval
     }
