@@ -43,7 +43,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("certs", &["files"]),
     ("changes", &[]),
     ("client", &["discovery", "proto", "routeconf", "routes", "spool", "upstream"]),
-    ("config", &["files", "options", "tools", "usage"]),
+    ("config", &["files", "options", "server", "tools", "usage"]),
     (
         "console",
         &[

@@ -122,7 +122,8 @@ fn check_files(files: &[String], as_json: bool) -> u8 {
                 continue;
             }
         };
-        let checked = check(name, text);
+        let mut checked = check(name, text);
+        checked.look_at_files();
         if !checked.faults.is_empty() {
             status = BROKEN;
         } else if !checked.warnings.is_empty() {

@@ -1,7 +1,7 @@
 //! `holdall config`: checks, shows and compares the settings of a server.
 //!
 //! ```text
-//!     file -> options::file::check -> check
+//!     file -> options::file::resolve -> check <- server::run::findings
 //!     arguments, environment, file -> options::parse -> show
 //!                                                    \ -> diff <- `stats settings` of a server
 //!     options::settings -> schema

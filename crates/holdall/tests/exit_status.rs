@@ -6,6 +6,7 @@ mod common;
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
 use common::{Scratch, holdall, memcached, output, stderr, stdout};
@@ -78,6 +79,46 @@ fn settings_without_effect_exit_with_1() {
     }
     fs::write(&file, "-m 64\n").unwrap();
     ends(&["config", "check", &file], 0);
+}
+
+/// As the server's log at the start; without one, the start fails as well.
+#[test]
+fn settings_are_checked_as_at_the_start() {
+    let scratch = Scratch::new();
+    let missing = scratch.text("missing");
+    let readable = scratch.text("readable");
+    fs::write(&readable, "one:first\n").unwrap();
+    fs::set_permissions(&readable, fs::Permissions::from_mode(0o644)).unwrap();
+    let tls = |chain: &str| {
+        format!("enable_ssl = true\nssl_key = \"{missing}\"\nssl_chain_cert = \"{chain}\"\n")
+    };
+    let conf = format!("-m 64\n-Y {missing}\n");
+    for (name, text, status, line, message) in [
+        ("a.toml", "port = -1\nmemory_limit = \"1m\"\n", 1, 2, "-m: items over 512 kB are"),
+        ("a.conf", "-p -1\n-m 1\n", 1, 2, "-m: items over 512 kB are"),
+        ("a.toml", "threads = 1\nlisten = [\"0.0.0.0\"]\n", 1, 2, "without authentication"),
+        ("a.toml", "port = -1\nssl_verify_mode = 2\n", 1, 2, "has no effect without -Z"),
+        ("a.toml", &format!("port = -1\nauth_file = \"{readable}\"\n"), 1, 2, "everybody"),
+        ("a.toml", &format!("port = -1\nauth_file = \"{missing}\"\n"), 2, 2, "No such file"),
+        ("a.toml", &format!("port = -1\nnamespaces = \"{missing}\"\n"), 2, 2, "No such file"),
+        ("a.toml", &tls(&missing), 2, 3, "No such file"),
+        ("a.conf", &conf, 2, 2, "No such file"),
+        ("a.toml", "threads = 1\notlp = \"http://\"\n", 2, 2, "--otlp: "),
+    ] {
+        let file = scratch.text(name);
+        fs::write(&file, text).unwrap();
+        ends(&["config", "check", &file], status);
+        let found = stdout(&run(&["config", "check", "--json", &file]));
+        let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+        assert_eq!(found.as_array().map(Vec::len), Some(1), "{text}: {found}");
+        assert_eq!(found[0]["line"], line, "{text}: {found}");
+        assert!(found[0]["message"].as_str().unwrap().contains(message), "{text}: {found}");
+        let severity = if status == 1 { "warning" } else { "error" };
+        assert_eq!(found[0]["severity"], severity, "{text}: {found}");
+        if status == 2 {
+            ends(&["serve", "--config", &file], 64);
+        }
+    }
 }
 
 /// A run that fails has not cost the result of the one before, and a report not its input.

@@ -188,8 +188,11 @@ impl Draft {
     fn resolve_tls(&mut self, warnings: &mut Vec<String>) -> Result<(), Conflict> {
         let tcp = &self.options.tcp;
         if !self.tls {
-            let is_meant = tcp.iter().any(|endpoint| endpoint.tls != TlsMode::Plain);
-            return if is_meant { Err(Conflict::new("-l", "TLS needs -Z")) } else { Ok(()) };
+            if tcp.iter().any(|endpoint| endpoint.tls != TlsMode::Plain) {
+                return Err(Conflict::new("-l", "TLS needs -Z"));
+            }
+            warnings.extend(without_tls(&self.tls_options));
+            return Ok(());
         }
         let tls = &self.tls_options;
         if tls.chain_cert.as_os_str().is_empty() || tls.key.as_os_str().is_empty() {
@@ -272,6 +275,20 @@ impl Draft {
             None => Ok(()),
         }
     }
+}
+
+/// The warning about options of TLS without `-Z`.
+fn without_tls(options: &TlsOptions) -> Option<String> {
+    let given = [
+        ("-o ssl_verify_mode", options.verify != Verify::None),
+        ("-o ssl_chain_cert", !options.chain_cert.as_os_str().is_empty()),
+        ("-o ssl_key", !options.key.as_os_str().is_empty()),
+        ("-o ssl_ca_cert", options.ca_cert.is_some()),
+    ];
+    let (name, _) = given.into_iter().find(|(_, is_given)| *is_given)?;
+    Some(format!(
+        "{name}: has no effect without -Z: nothing is encrypted, and no certificate is required"
+    ))
 }
 
 /// The path from `folder`, which `name` gives; from the present folder if `folder` is empty.

@@ -5,10 +5,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Style;
 use super::draft::Draft;
 use super::refusal::Conflict;
 use super::settings::{self, Kind, Setting, settings};
+use super::{Options, Style};
 
 /// A fault of a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,24 +40,41 @@ struct WrongKind {
     wanted: &'static str,
 }
 
-/// All faults of the text of a file, in its order; first each setting separately, and then all
+/// A file without faults.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The options of a server with only this file.
+    pub options: Options,
+    /// The warnings of its start; most begin with a flag and a colon.
+    pub warnings: Vec<String>,
+    /// The settings in the file, each with its bytes in the text.
+    pub places: Vec<(String, Range<usize>)>,
+}
+
+/// The options that the text of a file gives.
+///
+/// # Errors
+///
+/// Returns all faults, in the order of the text; first each setting separately, and then all
 /// together.
-#[must_use]
-pub fn check(text: &str) -> Vec<Fault> {
+pub fn resolve(text: &str) -> Result<Resolved, Vec<Fault>> {
     let (entries, mut faults) = read(text);
-    if faults.is_empty() {
-        let mut draft = Draft::new(Style::Holdall);
-        let known = settings();
-        for entry in &entries {
-            let setting = known.iter().find(|setting| setting.key == entry.key);
-            // Each was applied before.
-            let _ = setting.map(|setting| setting.apply(&mut draft, &entry.values));
-        }
-        let resolved = draft.resolve(&super::Environment::default(), &mut Vec::new());
-        faults.extend(resolved.err().map(|conflict| fault_of(&conflict, &entries, &known)));
+    if !faults.is_empty() {
+        faults.sort_by_key(|fault| fault.span.start);
+        return Err(faults);
     }
-    faults.sort_by_key(|fault| fault.span.start);
-    faults
+    let (mut draft, known) = (Draft::new(Style::Holdall), settings());
+    for entry in &entries {
+        let setting = known.iter().find(|setting| setting.key == entry.key);
+        // Each was applied before.
+        let _ = setting.map(|setting| setting.apply(&mut draft, &entry.values));
+    }
+    let mut warnings = Vec::new();
+    let options = draft
+        .resolve(&super::Environment::default(), &mut warnings)
+        .map_err(|conflict| vec![fault_of(&conflict, &entries, &known)])?;
+    let places = entries.into_iter().map(|entry| (entry.key, entry.span)).collect();
+    Ok(Resolved { options, warnings, places })
 }
 
 /// Reads the text of a file. Faulty entries are left out of the settings.

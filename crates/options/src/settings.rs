@@ -135,6 +135,14 @@ pub fn settings() -> Vec<Setting> {
     flags().filter_map(of_flag).chain(EXTENDED.iter().filter_map(of_option)).collect()
 }
 
+/// The flag that a message of the options begins with, and the name of its setting.
+#[must_use]
+pub fn named_in(message: &str) -> Option<(&str, String)> {
+    let (flag, _) = message.split_once(": ")?;
+    let is_meant = |setting: &Setting| setting.is_called(flag) || setting.key == flag;
+    settings().into_iter().find(is_meant).map(|setting| (flag, setting.key))
+}
+
 /// The name of the setting that a flag sets.
 pub(crate) fn key_of_flag(flag: &Flag) -> String {
     flag.long.replace('-', "_")

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 
-use super::file::check;
+use super::file::{Fault, resolve};
 use super::settings::{Given, Kind, Origin, settings};
 use super::*;
 use files::place;
@@ -37,6 +37,11 @@ impl Folder {
 }
 
 type Run = (Options, Vec<String>, Vec<Given>);
+
+/// The faults of the text of a file.
+fn check(text: &str) -> Vec<Fault> {
+    resolve(text).err().unwrap_or_default()
+}
 
 fn origin<'a>(given: &'a [Given], key: &str) -> &'a Origin {
     &given.iter().find(|given| given.key == key).unwrap().origin

@@ -33,23 +33,39 @@ impl Entry {
         log: &Log,
     ) -> Result<Self, ReloadError> {
         let warn = |warning: Warning<'_>| log.warning(format_args!("{warning}"));
+        Ok(Self {
+            auth: Self::open_users(options, warn)?,
+            tls: Self::open_tls(options, modes)?,
+            namespaces: Self::open_namespaces(options)?,
+        })
+    }
+
+    /// Users and rights.
+    pub(crate) fn open_users(
+        options: &Options,
+        warn: impl Fn(Warning<'_>),
+    ) -> Result<Option<Arc<Auth>>, ReloadError> {
         let (sasl, Sources { users, rights }) = (options.sasl, options.auth.clone());
-        let auth = match users {
-            Some(users) => Some(Arc::new(Auth::open(Files { users, rights, sasl }, warn)?)),
-            None => None,
-        };
-        let tls = match &options.tls {
-            Some(tls) => Some(Arc::new(TlsAcceptor::open(tls.clone(), modes)?)),
-            None => None,
-        };
-        let namespaces = match &options.namespaces {
-            Some(path) => {
-                let file = NamespacesFile::open(path, auth.is_some());
-                Some(file.map_err(|error| ReloadError::Other(error.into()))?)
-            }
-            None => None,
-        };
-        Ok(Self { auth, tls, namespaces })
+        let Some(users) = users else { return Ok(None) };
+        Ok(Some(Arc::new(Auth::open(Files { users, rights, sasl }, warn)?)))
+    }
+
+    /// Certificates, for TCP listeners with these modes.
+    pub(crate) fn open_tls(
+        options: &Options,
+        modes: Vec<TlsMode>,
+    ) -> Result<Option<Arc<TlsAcceptor>>, ReloadError> {
+        let Some(tls) = options.tls.clone() else { return Ok(None) };
+        Ok(Some(Arc::new(TlsAcceptor::open(tls, modes)?)))
+    }
+
+    /// Namespaces.
+    pub(crate) fn open_namespaces(
+        options: &Options,
+    ) -> Result<Option<Arc<NamespacesFile>>, ReloadError> {
+        let Some(path) = &options.namespaces else { return Ok(None) };
+        let file = NamespacesFile::open(path, options.auth.users.is_some());
+        Ok(Some(file.map_err(|error| ReloadError::Other(error.into()))?))
     }
 
     /// `true` if there are files to read again.
@@ -89,21 +105,31 @@ pub(crate) fn warn_of_open_listeners(
     modes: &[TlsMode],
     log: &Log,
 ) {
+    let addresses = sockets.addresses().map(|address| &**address);
+    let warnings = open_listeners(options, addresses, modes);
+    warnings.iter().for_each(|warning| log.warning(format_args!("{warning}")));
+}
+
+/// The warnings about those of these addresses. `modes` are those of the TCP listeners.
+pub(crate) fn open_listeners<'a>(
+    options: &Options,
+    addresses: impl Iterator<Item = &'a ListenAddress>,
+    modes: &[TlsMode],
+) -> Vec<String> {
     let (mut open, mut plain) = (Vec::new(), Vec::new());
-    for address in sockets.addresses() {
-        let (at, is_plain) = match &**address {
-            ListenAddress::Tcp(at, index) => (at, modes.get(*index) == Some(&TlsMode::Plain)),
-            ListenAddress::Udp(at, _) => (at, true),
+    for address in addresses {
+        let (at, mode) = match address {
+            ListenAddress::Tcp(at, index) => (at, modes.get(*index).copied()),
+            ListenAddress::Udp(at, _) => (at, None),
             ListenAddress::Unix(_) => continue,
         };
         if is_this_machine(at.ip()) {
             continue;
         }
+        let is_plain = matches!(address, ListenAddress::Udp(..)) || mode == Some(TlsMode::Plain);
         let demands_certificate = options.tls.as_ref().is_some_and(|tls| {
-            let ListenAddress::Tcp(_, index) = **address else { return false };
-            let mode = modes.get(index);
-            mode == Some(&TlsMode::Mutual)
-                || mode == Some(&TlsMode::Standard) && tls.verify == net::Verify::Require
+            mode == Some(TlsMode::Mutual)
+                || mode == Some(TlsMode::Standard) && tls.verify == net::Verify::Require
         });
         if options.auth.users.is_none() && !demands_certificate {
             open.push(address.to_string());
@@ -111,19 +137,21 @@ pub(crate) fn warn_of_open_listeners(
             plain.push(address.to_string());
         }
     }
+    let mut warnings = Vec::new();
     if !open.is_empty() {
-        log.warning(format_args!(
+        warnings.push(format!(
             "listening on {} without authentication: whoever reaches it can read and change everything; -l 127.0.0.1 \
              limits it to this machine, -Y and -S ask for a password",
             open.join(", ")
         ));
     }
     if !plain.is_empty() {
-        log.warning(format_args!(
+        warnings.push(format!(
             "listening on {} without TLS: whoever sees the traffic can read it, passwords included; -Z encrypts it",
             plain.join(", ")
         ));
     }
+    warnings
 }
 
 fn is_this_machine(address: IpAddr) -> bool {

@@ -14,6 +14,7 @@
 mod background;
 mod cleaner;
 mod confine;
+mod findings;
 mod limits;
 mod listeners;
 mod live;
@@ -46,6 +47,7 @@ use crate::entry::{self, Entry};
 use crate::log::Log;
 use crate::shared::Shared;
 use cleaner::CleanerThread;
+pub use findings::{Finding, findings};
 use live::{Live, Present};
 pub use live::{RereadSettings, Settled};
 use operators::Shown;
