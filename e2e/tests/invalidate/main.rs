@@ -7,6 +7,7 @@
     reason = "a test stops where it fails"
 )]
 
+mod address;
 mod away;
 mod canary;
 mod compressed;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-/// The last-read file of each server.
+/// The last-read file of each server, by the server's identity.
 #[derive(Debug, Default)]
 pub(super) struct LogFiles {
     last: HashMap<String, LogFile>,

@@ -140,6 +140,8 @@ struct Reading {
     lag: Lag,
     recheck: Recheck,
     server: String,
+    /// The name of its log among the [`LogFiles`].
+    log: String,
 }
 
 impl std::fmt::Debug for Reading {
@@ -220,10 +222,16 @@ impl MysqlSource {
         };
         let lag = Lag::watch(&self.settings, name);
         let flavour = server.flavour;
+        // Another server may take over the address, and has other files. A position in a file would
+        // mean nothing there, so with such positions it must look like a new log.
+        let log = match self.settings.by {
+            By::Gtid => server.identity().await?,
+            By::File => name.to_owned(),
+        };
         let decoder = Decoder::new(flavour, self.settings.by, &position, &self.rules);
         let stream = server.follow(&self.settings, &position).await?;
         let recheck = self.recheck(name);
-        Ok((position, Reading { stream, decoder, lag, recheck, server: name.to_owned() }))
+        Ok((position, Reading { stream, decoder, lag, recheck, server: name.to_owned(), log }))
     }
 
     fn recheck(&self, name: &str) -> Recheck {
@@ -301,7 +309,7 @@ impl ChangeSource for MysqlSource {
                     }
                     let (server, place) = (&reading.server, reading.decoder.place());
                     if let Some(begun) = begun(&event)
-                        && !self.files.note(server, place.0, begun)
+                        && !self.files.note(&reading.log, place.0, begun)
                     {
                         let why =
                             format!("{server}: its log was reset, and begins anew in {}", place.0);

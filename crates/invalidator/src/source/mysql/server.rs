@@ -136,6 +136,15 @@ impl Server {
         answer(&self.name, asked).await
     }
 
+    /// Identifies the server, in contrast to its address, which another server may take over.
+    pub(super) async fn identity(&mut self) -> Result<String, SourceError> {
+        // MariaDB has the first, in newer versions also the second; MySQL has the first and third.
+        let query = "SHOW GLOBAL VARIABLES WHERE \
+            Variable_name IN ('server_id', 'server_uid', 'server_uuid')";
+        let rows = self.rows(query).await?;
+        Ok(rows.iter().map(|row| cell(row, 1)).collect::<Vec<_>>().join("/"))
+    }
+
     /// The current end of the log's part that is visible to other sessions.
     pub(super) async fn end(&mut self, by: By) -> Result<Position, SourceError> {
         match (by, self.flavour) {
