@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn a_light_load_after_a_heavy_one_is_sampled_soon() {
-        for (seed, gap_ms) in (0..100).flat_map(|seed| [(seed, 100), (seed, 1000)]) {
-            let batches = batches(seed);
+        for (run, gap_ms) in (0..100).flat_map(|run| [(run, 100), (run, 1000)]) {
+            let batches = batches(run);
             let end_ms = load(&batches);
             let mut requests = 0;
             let mut seen = 0;
@@ -171,7 +171,7 @@ mod tests {
                 requests += 1;
                 seen += u64::from(batch(&batches, 1) == 1);
             }
-            assert!(seen >= requests - 15, "{seen} of {requests} every {gap_ms} ms, run {seed}");
+            assert!(seen >= requests - 15, "{seen} of {requests} every {gap_ms} ms, run {run}");
         }
     }
 
