@@ -151,10 +151,11 @@ mod tests {
         client.send(&mut worker, b"lru_crawler metadump all\r\n");
         let store = worker.context.shared.engine.store();
         store::Cleaner::new(store).unwrap().step(1, 100);
+        let of_process = |stat: &str| stat == "uptime" || stat.starts_with("rusage");
         let counters = |worker: &crate::session::Worker| {
             let numbers = Numbers::collect(&worker.context.admin()).general;
             let rows = exporter::GENERAL.iter().chain(own::OWN);
-            let rows = rows.filter(|row| row.kind == Counter && !row.stat.starts_with("rusage"));
+            let rows = rows.filter(|row| row.kind == Counter && !of_process(row.stat));
             rows.filter(|row| numbers.get(row.stat).is_some_and(|value| value != "0"))
                 .map(|row| row.stat)
                 .collect::<Vec<_>>()
