@@ -197,7 +197,8 @@ fn a_confined_server_with_relative_names_changes_its_settings() {
     fs::write(scratch.path("namespaces"), "prefix a: max-bytes=1m\n").unwrap();
     fs::write(scratch.path("server.toml"), &settings).unwrap();
     let mut command = holdall(&["serve", "--config", "server.toml"]);
-    let running = Running::start(command.current_dir(scratch.path("")));
+    command.current_dir(scratch.path(""));
+    let running = Running::start(command);
     fs::write(scratch.path("server.toml"), settings.replace("= 64", "= 96")).unwrap();
     running.signal(Signal::HUP);
     let change = "settings: memory_limit: 64 -> 96";
