@@ -107,6 +107,7 @@ impl Draft {
         self.resolve_item_limit(warnings)?;
         self.resolve_tls(warnings)?;
         self.resolve_login(environment, warnings)?;
+        self.resolve_transient_secs(warnings);
         let warning = self.options.udp_warning().map_err(|why| Conflict::new("-U", why))?;
         warnings.extend(warning.map(|warning| format!("-U: {warning}")));
         let threads =
@@ -251,6 +252,17 @@ impl Draft {
             return Err(Conflict::new("-o rights", "needs users, by -Y or -S"));
         }
         Ok(())
+    }
+
+    /// `temporary_ttl` has no maximum in memcached, and is used in unit files.
+    fn resolve_transient_secs(&mut self, warnings: &mut Vec<String>) {
+        let (secs, most) = (&mut self.options.transient_secs, store::TRANSIENT_SECS_MAX);
+        if *secs > most {
+            warnings.push(format!(
+                "-o temporary_ttl: {most} is used instead of {secs}: it is the most"
+            ));
+            *secs = most;
+        }
     }
 
     /// A given limit must fit; the default shrinks to fit, with a warning.

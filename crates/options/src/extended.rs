@@ -88,7 +88,11 @@ pub(crate) const EXTENDED: &[Extended] = &[
         Value::Required("secs"),
         super::TRANSIENT_SECS_TEXT,
         "free an item with at most this remaining lifetime in the second in which it expires; 0 disables this; at most 3600",
-        transient_secs,
+        |draft, text| {
+            let most = u64::from(store::TRANSIENT_SECS_MAX);
+            draft.options.transient_secs = number::number(text, 0..=most)?;
+            Ok(())
+        },
     ),
     own(
         "lease_interval",
@@ -229,7 +233,10 @@ pub(crate) const EXTENDED: &[Extended] = &[
         Value::Required("secs"),
         "",
         "memcached's name for transient_ttl; such items are evicted as others are",
-        transient_secs,
+        |draft, text| {
+            draft.options.transient_secs = number::number(text, 0..=0x7fff_ffff)?;
+            Ok(())
+        },
     ),
     used("slab_reassign", Value::None, "on", "'slabs reassign' moves pages", |draft, _| {
         draft.options.slab_reassign = true;
@@ -532,14 +539,6 @@ fn apply_one(
         Meaning::Refused(reason) => Err(BadValue::Refused(reason)),
         Meaning::Print(_) | Meaning::Extended | Meaning::Config => Err(BadValue::NotExtended),
     }
-}
-
-/// Remaining life of transient items. memcached's option has no maximum, and is used in unit files,
-/// so larger values are reduced to the maximum.
-fn transient_secs(draft: &mut Draft, text: &str) -> Result<(), BadValue> {
-    let secs: u32 = number::number(text, 0..=0x7fff_ffff)?;
-    draft.options.transient_secs = secs.min(store::TRANSIENT_SECS_MAX);
-    Ok(())
 }
 
 /// A time limit in seconds; 0 means none.

@@ -106,6 +106,7 @@ fn operators_flags_are_read_whole_or_refused() {
         (["--console", "8811,actions"], "--console: '8811' is not an address and a port"),
         (["--otlp", "c:4318"], "--otlp: 'c:4318' is not an address that begins with http://"),
         (["--drain", "3601"], "--drain: 3601 is too large: the most is 3600"),
+        (["-o", "transient_ttl=3601"], "-o transient_ttl: 3601 is too large: the most is 3600"),
         // In the unit that was typed.
         (["-m", "0"], "-m (--memory-limit): 0 is too small: the least is 1"),
         (["-m", "512k"], "-m (--memory-limit): 512k is too small: the least is 1m"),
@@ -118,6 +119,18 @@ fn operators_flags_are_read_whole_or_refused() {
         assert!(refusal.to_string().starts_with(message), "{refusal:?}");
         assert_eq!(refusal.status, EXIT_USAGE);
     }
+}
+
+/// memcached accepts any value.
+#[test]
+fn a_large_temporary_ttl_is_cut_with_a_warning() {
+    let settle = |text: &str| match try_parse(Style::Memcached, &["-o", text]).unwrap() {
+        Invocation::Run { options, warnings, .. } => (options.transient_secs, warnings),
+        Invocation::Print(page) => panic!("{page}"),
+    };
+    let warning = "-o temporary_ttl: 3600 is used instead of 3601: it is the most".to_owned();
+    assert_eq!(settle("temporary_ttl=3601"), (3600, vec![warning]));
+    assert_eq!(settle("temporary_ttl=3600,transient_ttl=3600"), (3600, Vec::new()));
 }
 
 #[test]
