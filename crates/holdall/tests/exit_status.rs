@@ -238,13 +238,15 @@ fn unusable_files_exit_with_2() {
         &["check", missing][..],
         &["explain", "--config", missing, "key"],
         &["config", "check", missing],
+        &["config", "show", "--config", missing],
+        &["config", "diff", missing],
         &["plan", missing, "--emit", "systemd"],
         &["top", "--once", "--topology", missing],
     ] {
         ends(arguments, 2);
     }
     for from in ["mcrouter", "twemproxy", "memcached-proxy", "envoy"] {
-        ends(&["migrate", from, missing], 1);
+        ends(&["migrate", from, missing], 2);
     }
     let found = stdout(&run(&["check", "--json", json]));
     let found: serde_json::Value = serde_json::from_str(&found).unwrap();
@@ -257,7 +259,9 @@ fn servers_exit_with_their_specific_statuses() {
     let missing = &scratch.text("missing");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = &taken.local_addr().unwrap().port().to_string();
-    ends(&["serve", "--config", missing], 1);
+    ends(&["serve", "--config", missing], 64);
+    ends(&["serve", "-p", "-1", "-Y", missing], 64);
+    ends(&["serve", "-p", "-1", "-o", &format!("namespaces={missing}")], 64);
     ends(&["serve", "-p", port], 71);
     ends(&["serve", "-c", "x"], 64);
     ends(&["route", "-f", missing, "-p", "0"], 3);

@@ -29,8 +29,8 @@ use crate::{
 Notes go to stderr, the file or the command to stdout; with --json all of it goes to stdout.
 docs/migrate-memcached.md, migrate-redis.md and migrate-proxy.md go through it step by step.
 
-Exit status: 0 done; 1 a server does not answer, or a file cannot be read or written; 2 a
-configuration cannot be used; 64 a wrong command line."
+Exit status: 0 done; 1 a server does not answer, or a file cannot be written; 2 a configuration
+cannot be read or used; 64 a wrong command line."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -203,7 +203,7 @@ fn routing(
     out: Option<&Path>,
     make: impl FnOnce(&str) -> Result<Routing, Untranslatable>,
 ) -> Result<Made, Failed> {
-    let text = fs::read_to_string(file).map_err(|error| Failed::of(file, error, FAILED))?;
+    let text = fs::read_to_string(file).map_err(|error| Failed::of(file, error, BROKEN))?;
     let made = make(&text).map_err(|Untranslatable(why)| {
         // If a place is known, the message starts with it.
         match why.starts_with(&file.display().to_string()) {
@@ -216,7 +216,7 @@ fn routing(
 
 /// The proxy reads both languages directly.
 fn proxy(file: &Path) -> Result<Made, Failed> {
-    fs::File::open(file).map_err(|error| Failed::of(file, error, FAILED))?;
+    fs::File::open(file).map_err(|error| Failed::of(file, error, BROKEN))?;
     let loaded = load_file(file, &Params::default())
         .map_err(|rejected| Failed { why: rejected.render(), status: BROKEN })?;
     let notes = loaded.warnings.iter().map(|warning| warning.render(&loaded.config.files));

@@ -65,10 +65,8 @@ impl Layers {
         for name in &files {
             let path = environment.folder.join(name);
             self.files.push((path.clone(), Stamp::of(&path)));
-            let text = files::read_text(&path, FILE_BYTES_MAX).map_err(|error| {
-                let message = format!("--config {name}: {error}");
-                Refusal { status: 1, ..Refusal::of_setting(message) }
-            })?;
+            let text = files::read_text(&path, FILE_BYTES_MAX)
+                .map_err(|error| Refusal::of_setting(format!("--config {name}: {error}")))?;
             if is_toml(name) {
                 lower.extend(self.of_toml(name, &text)?);
             } else {

@@ -169,7 +169,7 @@ fn the_first_fault_of_a_file_refuses_the_start() {
     assert_eq!((refusal.status, refusal.to_string().as_str()), (EXIT_USAGE, want));
     let two = ["--config", "server.toml", "--config", "x.conf"];
     assert_eq!(folder.parse(&two, &[]).unwrap_err().status, EXIT_USAGE);
-    assert_eq!(folder.parse(&["--config", "none.toml"], &[]).unwrap_err().status, 1);
+    assert_eq!(folder.parse(&["--config", "none.toml"], &[]).unwrap_err().status, EXIT_USAGE);
 }
 
 /// Regardless of the refusal's text.

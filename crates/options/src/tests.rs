@@ -497,7 +497,7 @@ fn a_bad_line_of_a_file_is_named() {
         assert_eq!(refusal.status, status, "{text:?}");
         std::fs::remove_file(file).unwrap();
     }
-    assert_eq!(refused(&["--config", "/nonexistent/x"]).status, 1);
+    assert_eq!(refused(&["--config", "/nonexistent/x"]).status, EXIT_USAGE);
 }
 
 #[test]
