@@ -248,6 +248,58 @@ fn pool_weights_and_tags_set_the_hash() {
     assert_eq!(ketama.function.name(), "Ketama");
 }
 
+/// libmemcached counts them relative to each other.
+#[test]
+fn weighted_ketama_has_the_weights_of_its_hash_or_pool() {
+    let text = |pool: &str, hash: &str| {
+        format!(
+            r#"{{"pools": {{"A": {{"servers": ["10.0.0.1:11212", "10.0.0.2:11212"]{pool}}}}},
+                "route": {{"type": "PoolRoute", "pool": "A", "hash": {hash}}}}}"#
+        )
+    };
+    let own = |weights: &str| format!(r#"{{"hash_func": "KetamaWeighted", "weights": {weights}}}"#);
+    let share = |pool: &str, hash: &str| {
+        let config = good(&text(pool, hash));
+        let Route::Pool(route) = &root(&config).route else { panic!("no pool route") };
+        let hash = &route.hash;
+        let placement = hash.placement(2, &config.pools[0].hosts()).unwrap();
+        let keys = (0..1000).map(|number| format!("key:{number}"));
+        keys.filter(|key| hash.pick(&placement, key.as_bytes()) == 1).count()
+    };
+    let equal = share("", r#""KetamaWeighted""#);
+    assert_eq!(share("", &own("[7, 7]")), equal);
+    let weighted = share("", &own("[1, 3]"));
+    assert!(weighted > equal + 100, "{weighted} {equal}");
+    assert_eq!(share("", &own("[100, 300]")), weighted);
+    assert_eq!(share(r#", "weights": [1, 3]"#, r#""KetamaWeighted""#), weighted);
+    assert_eq!(share(r#", "weights": [1, 3]"#, &own("[7, 7]")), equal);
+    for wrong in ["[1]", "[1, 2, 3]"] {
+        assert!(bad(&text("", &own(wrong))).contains("KetamaWeighted needs one for each"));
+    }
+    for wrong in ["[1, 0]", "[1, 0.5]", "[1, -1]", r#"[1, "2"]"#] {
+        assert!(bad(&text("", &own(wrong))).contains("is a whole number from 1"), "{wrong}");
+    }
+}
+
+/// The pool's weights and tags may be for other routes; those of a hash are only for itself.
+#[test]
+fn weights_that_a_hash_does_not_read_are_reported() {
+    for (function, what) in
+        [("Ketama", "'hash'"), ("Crc32", "'hash'"), ("Modula", "'hash'"), ("Ch3", "HashRoute")]
+    {
+        let weights = format!(r#""hash_func": "{function}", "weights": [1, 3, 2]"#);
+        let route = if what == "HashRoute" {
+            format!(r#"{{"type": "HashRoute", "children": ["NullRoute"], {weights}}}"#)
+        } else {
+            format!(r#"{{"type": "PoolRoute", "pool": "A", "hash": {{{weights}}}}}"#)
+        };
+        let loaded = load_with(&with_pools(&route), &[]).unwrap();
+        let told = loaded.warnings.iter().map(|w| w.render(&loaded.config.files));
+        let told: Vec<_> = told.collect();
+        assert!(told.len() == 1 && told[0].contains("has no 'weights'"), "{told:?}");
+    }
+}
+
 /// A client that knows the servers by their names uses the same one, whatever their addresses are.
 #[test]
 fn ketama_hashes_server_names_if_they_are_distinct() {
@@ -256,7 +308,7 @@ fn ketama_hashes_server_names_if_they_are_distinct() {
             r#"{{"pools": {{"A": {{{pool}}}}}, "route": {{"type": "PoolRoute", "pool": "A", "hash": "Ketama"}}}}"#
         ));
         let hosts = config.pools[0].hosts().into_iter();
-        hosts.map(|(host, port, _)| format!("{host}:{port}")).collect::<Vec<_>>()
+        hosts.map(|(host, port)| format!("{host}:{port}")).collect::<Vec<_>>()
     };
     let servers = r#""servers": ["10.0.0.1:7", "10.0.0.2:7"]"#;
     assert_eq!(hosts(servers), ["10.0.0.1:7", "10.0.0.2:7"]);

@@ -64,9 +64,9 @@ pub enum HashFunction {
     Ketama {
         /// `key_hash`.
         hash: KeyHash,
-        /// With the weights of the pool: 160 points for a server of average weight, not 100 for
-        /// each.
-        weighted: bool,
+        /// `KetamaWeighted`: 160 points for a server of average weight, not 100 for each. One
+        /// weight for each server; without any, all are equal.
+        weights: Option<Vec<u32>>,
     },
     /// Not mcrouter's: the hash modulo the pool.
     Modula {
@@ -118,8 +118,8 @@ impl HashFunction {
             Self::ConstShard => "ConstShard",
             Self::Crc32 => "Crc32",
             Self::Jump { .. } => "Jump",
-            Self::Ketama { weighted: false, .. } => "Ketama",
-            Self::Ketama { weighted: true, .. } => "KetamaWeighted",
+            Self::Ketama { weights: None, .. } => "Ketama",
+            Self::Ketama { weights: Some(_), .. } => "KetamaWeighted",
             Self::Modula { .. } => "Modula",
             Self::Rendezvous { .. } => "Rendezvous",
             Self::TwemproxyKetama { .. } => "twemproxy's ketama",
@@ -143,8 +143,7 @@ impl Hash {
         }
     }
 
-    /// The placement over `children`; `addresses` are theirs, host, port and weight, which ketama
-    /// needs.
+    /// The placement over `children`; `addresses` are their hosts and ports, which ketama needs.
     ///
     /// # Errors
     ///
@@ -152,21 +151,21 @@ impl Hash {
     pub fn placement(
         &self,
         children: usize,
-        addresses: &[(&str, u16, u32)],
+        addresses: &[(&str, u16)],
     ) -> Result<Placement, PlacementError> {
         match &self.function {
             HashFunction::Ch3 | HashFunction::WeightedCh3Rv { .. } => Placement::ch3(children),
             HashFunction::ConstShard => Placement::const_shard(children),
             HashFunction::Crc32 => Placement::crc32(children),
             HashFunction::Jump { seed } => Placement::jump(children, *seed),
-            HashFunction::Ketama { hash, weighted: true } => {
-                Placement::ketama_weighted(addresses, *hash)
+            HashFunction::Ketama { hash, weights: Some(weights) } => {
+                let weights = weights.iter().copied().chain(std::iter::repeat(1));
+                let servers = addresses.iter().zip(weights);
+                let servers: Vec<_> =
+                    servers.map(|((host, port), weight)| (*host, *port, weight)).collect();
+                Placement::ketama_weighted(&servers, *hash)
             }
-            HashFunction::Ketama { hash, weighted: false } => {
-                let hosts: Vec<_> =
-                    addresses.iter().map(|(host, port, _)| (*host, *port)).collect();
-                Placement::ketama(&hosts, *hash)
-            }
+            HashFunction::Ketama { hash, weights: None } => Placement::ketama(addresses, *hash),
             HashFunction::Modula { hash } => Placement::modula(children, *hash),
             HashFunction::Rendezvous { tags } => Placement::rendezvous(tags),
             HashFunction::TwemproxyKetama { hash, servers } => {

@@ -13,7 +13,7 @@ pub struct Pool {
     pub name: String,
     /// Its servers.
     pub members: Vec<Member>,
-    /// Shares for WeightedCh3, one for each member or fewer.
+    /// Shares for WeightedCh3, one for each member or fewer, or weights for KetamaWeighted.
     pub weights: Option<Vec<f64>>,
     /// Stable names for rendezvous, one for each member.
     pub tags: Option<Vec<String>>,
@@ -41,11 +41,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Host, port and weight of the members that have them, by which ketama places keys; in
-    /// mcrouter's pools the weights are 1. The host is that of `hostnames`, as for clients that
-    /// know the servers by these names, unless servers share a name.
+    /// Host and port of the members that have them, by which ketama places keys. The host is that
+    /// of `hostnames`, as for clients that know the servers by these names, unless servers share a
+    /// name.
     #[must_use]
-    pub fn hosts(&self) -> Vec<(&str, u16, u32)> {
+    pub fn hosts(&self) -> Vec<(&str, u16)> {
         let servers = self.members.iter().filter_map(|member| match member {
             Member::Server(server) => match &server.address {
                 ServerAddress::Tcp { host, port } => Some((server, host.as_str(), *port)),
@@ -61,7 +61,7 @@ impl Pool {
         servers
             .map(|(server, host, port)| {
                 let name = server.name.as_deref().filter(|_| are_told_apart);
-                (name.unwrap_or(host), port, server.weight)
+                (name.unwrap_or(host), port)
             })
             .collect()
     }

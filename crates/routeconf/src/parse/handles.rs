@@ -250,7 +250,6 @@ impl Builder<'_> {
         let Some(fields) = &given.fields else {
             return Ok(Route::Hash { children, hash: Box::new(crate::ast::Hash::ch3()) });
         };
-        fields.known(&["weights", "tags"]);
         fields.unused(&["client_fanout"]);
         if fields.flag("error_on_empty", false)? && children.is_empty() {
             let message = "HashRoute: no children".to_owned();

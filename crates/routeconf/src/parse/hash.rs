@@ -69,7 +69,13 @@ impl Builder<'_> {
         let merged = Node::object(members, place)?;
         let fields = Fields::new(&merged, "'hash'")?;
         let hash = self.hash(&fields, pool.members.len(), Some(pool))?;
-        fields.known(&["weights", "tags"]);
+        // Another route may use those of the pool, but nothing else reads those of 'hash'.
+        let own = own.and_then(Node::as_object);
+        for name in ["weights", "tags"] {
+            if own.is_none_or(|own| own.get(name).is_none()) {
+                fields.known(&[name]);
+            }
+        }
         fields.finish(&mut self.findings);
         Ok(hash)
     }
@@ -101,7 +107,8 @@ impl Builder<'_> {
                 }
                 let weighted = name == "KetamaWeighted";
                 let default = if weighted { KeyHash::Md5 } else { KeyHash::OneAtATime };
-                HashFunction::Ketama { hash: key_hash(fields, default)?, weighted }
+                let weights = weighted.then(|| ketama_weights(fields, children)).transpose()?;
+                HashFunction::Ketama { hash: key_hash(fields, default)?, weights }
             }
             "Rendezvous" => HashFunction::Rendezvous { tags: tags(fields, children)? },
             "WeightedCh3" => HashFunction::WeightedCh3 { weights: self.weights(fields, children)? },
@@ -176,6 +183,28 @@ impl Builder<'_> {
         }
         Ok(found)
     }
+}
+
+/// libmemcached's weights: whole numbers, one for each server. None: all are equal.
+fn ketama_weights(fields: &Fields<'_>, children: usize) -> Fallible<Vec<u32>> {
+    let Some(given) = fields.list("weights")? else { return Ok(Vec::new()) };
+    if given.len() != children {
+        let message = format!(
+            "'weights' of {} has {} entries for {children} servers; KetamaWeighted needs one for each",
+            fields.what,
+            given.len()
+        );
+        return fail(fields.place("weights"), message);
+    }
+    let weight = |node: &Node| match as_number(node) {
+        Some(number) if number.fract() == 0.0 && (1.0..=f64::from(u32::MAX)).contains(&number) =>
+        {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+            Ok(number as u32)
+        }
+        _ => fail(node.at, "a weight of KetamaWeighted is a whole number from 1".to_owned()),
+    };
+    given.iter().map(weight).collect()
 }
 
 fn unknown_function(name: &str, at: At) -> Diagnostic {

@@ -139,7 +139,7 @@ impl Builder<'_> {
         &self,
         children: Vec<RouteRef>,
         hash: &ast::Hash,
-        servers: &[(&str, u16, u32)],
+        servers: &[(&str, u16)],
         label: &str,
     ) -> RouteRef {
         let variable = match &hash.function {
