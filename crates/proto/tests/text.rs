@@ -306,6 +306,7 @@ fn admin_commands_keep_their_words() {
 #[test]
 fn retrieval_keys_are_parsed_one_at_a_time() {
     check(b"get a\r\n", &[&get(None, false), "key a", "end"]);
+    check(b"bget a\n", &[&get(None, false), "key a", "end"]);
     check(b"gets a bb a\n", &[&get(None, true), "key a", "key bb", "key a", "end"]);
     check(
         b"get    a   b  \r\nversion\r\n",

@@ -39,7 +39,8 @@ fn cas(rng: &mut Rng, keys: &Keys) -> Command {
 
 fn retrieval(rng: &mut Rng, keys: &Keys) -> Command {
     let mut words: Vec<&[u8]> = match rng.below(4) {
-        0 | 1 => vec![b"get"],
+        0 => vec![b"get"],
+        1 => vec![rng.pick(&["bget", "get"]).as_bytes()],
         2 => vec![b"gets"],
         _ => vec![rng.pick(&["gat", "gats"]).as_bytes(), rng.pick(&EXPTIMES).as_bytes()],
     };

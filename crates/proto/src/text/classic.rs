@@ -7,13 +7,15 @@ use crate::meta::{self, Refusal};
 use crate::number::{parse_i64, parse_u32, parse_u64, value_len};
 use crate::{DATA_END_BYTES, Error, KEY_BYTES_MAX, KeyBuf, StoreMode};
 
-/// Reads the command words of get, gets, gat, gats or lease-get from a line that may be incomplete.
-/// Also returns their bytes. `None` if the input is another command, or is too short.
+/// Reads the command words of get, bget, gets, gat, gats or lease-get from a line that may be
+/// incomplete. Also returns their bytes. `None` if the input is another command, or is too short.
 #[inline(always)]
 #[must_use]
 pub fn retrieval(input: &[u8]) -> Option<(GetLine, usize)> {
     match input {
         [b'g', b'e', b't', b' ', ..] => Some((GetLine::new(None, false), 4)),
+        // memcached still has this name from its first protocol.
+        [b'b', b'g', b'e', b't', b' ', ..] => Some((GetLine::new(None, false), 5)),
         [b'g', b'e', b't', b's', b' ', ..] => Some((GetLine::new(None, true), 5)),
         [b'l', b'e', b'a', b's', b'e', b'-', b'g', b'e', b't', b' ', ..] => {
             Some((GetLine::lease(), LEASE_GET.len()))
@@ -82,7 +84,7 @@ pub(super) fn line<'b>(line: &'b [u8], consumed: usize, key_buf: &'b mut KeyBuf)
         b"decr" => arithmetic(true, words, consumed),
         b"touch" => touch(words, consumed),
         // With a key, these do not reach this line.
-        b"get" | b"gets" | b"gat" | b"gats" | LEASE_GET => bad(Error::Format, consumed),
+        b"bget" | b"get" | b"gets" | b"gat" | b"gats" | LEASE_GET => bad(Error::Format, consumed),
         b"lease-set" => lease_set(words, consumed),
         b"flush_all" => flush_all(words, consumed),
         b"flush_prefix" => flush_prefix(words, consumed),

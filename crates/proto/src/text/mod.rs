@@ -224,7 +224,7 @@ pub enum AdminCommand {
 /// if there is one.
 #[inline]
 pub fn parse<'b>(input: &'b [u8], key_buf: &'b mut KeyBuf) -> Parsed<'b> {
-    if let [b'g' | b'l', ..] = input
+    if let [b'g' | b'l' | b'b', ..] = input
         && let Some((line, consumed)) = retrieval(input)
     {
         return classic::request(Request::Get(line), consumed);
