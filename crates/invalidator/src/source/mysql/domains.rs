@@ -87,7 +87,7 @@ impl History {
         let is_after = |(at, (by, last)): &(u32, (u32, u64))| {
             *at == domain && *by == server && *last >= sequence
         };
-        self.logged.iter().any(|logged| is_after(logged))
+        self.logged.iter().any(is_after)
     }
 }
 
