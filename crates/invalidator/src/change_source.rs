@@ -85,6 +85,11 @@ pub trait ChangeSource: Send {
     /// Bytes of log in the database that were not read yet; none if unknown.
     fn behind_bytes(&self) -> Option<u64>;
 
+    /// The name of the server whose log is open; none if there is no server to name.
+    fn server(&self) -> Option<&str> {
+        None
+    }
+
     /// The checks of the server whose log is open; none if there is nothing to check.
     fn checks(&self) -> Option<Checks> {
         None

@@ -394,7 +394,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         let mut pause = self.plan.limits.retry_first;
         loop {
             match source.open(from.as_ref()).await {
-                Ok(position) => return Ok(self.opened(position)),
+                Ok(position) => return Ok(self.opened(source, position)),
                 Err(SourceError::Lost(why)) => (self.log)(&format!("{why}; trying again")),
                 Err(error) => return self.refused(source, error).await,
             }
@@ -425,7 +425,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         let mut pause = self.plan.limits.retry_first;
         let position = loop {
             match source.open(None).await {
-                Ok(position) => break self.opened(position),
+                Ok(position) => break self.opened(source, position),
                 Err(SourceError::Lost(why)) => (self.log)(&format!("{why}; trying again")),
                 Err(error) => return Err(Ended::Wrong(error.to_string())),
             }
@@ -443,9 +443,10 @@ impl<S: DiskQueue> Follower<'_, S> {
         Ok(position)
     }
 
-    fn opened(&self, position: Position) -> Position {
+    fn opened(&self, source: &impl ChangeSource, position: Position) -> Position {
         self.stats.source_connects.fetch_add(1, Relaxed);
-        (self.log)(&format!("reading from {position}"));
+        let at = source.server().map(|server| format!(" at {server}")).unwrap_or_default();
+        (self.log)(&format!("reading from {position}{at}"));
         position
     }
 }

@@ -1,6 +1,8 @@
-//! A second server that cannot be followed, when the connection to the first one breaks.
+//! A second server that cannot be followed or that does not replicate, when the connection to the
+//! first one breaks.
 
-use e2e::invalidator::Invalidator;
+use e2e::invalidator::{Invalidator, mysqld_source};
+use testkit::database::{Brand, Mysqld};
 use testkit::eventually;
 
 use crate::database::Database;
@@ -21,8 +23,11 @@ fn connection_breaks(make: fn() -> Database) {
     let all = ["item:0", "item:1"];
     fill(&server, &all);
     for at in 0..2 {
-        database.kill_followers();
-        let noted = || invalidator.log().matches("this server is no substitute").count() > at;
+        // The second server is tried after two breaks without progress.
+        let noted = || {
+            database.kill_followers();
+            invalidator.log().matches("this server is no substitute").count() > at
+        };
         eventually("a note about the second server", noted);
         database.sql(&format!("UPDATE items SET v = v + 1 WHERE id = {at}"));
         until_absent(&server, &all, &all[..=at], &invalidator);
@@ -43,4 +48,101 @@ fn an_unfit_second_server_of_mysql_ends_nothing() {
 #[test]
 fn an_unfit_second_server_of_postgresql_ends_nothing() {
     connection_breaks(Database::postgres);
+}
+
+const ITEM_KEYS: &str = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
+const ALL: [&str; 3] = ["item:1", "item:2", "item:3"];
+
+/// A primary, and its replica, which has everything.
+fn primary_and_replica(brand: Brand) -> (Database, Mysqld) {
+    let (primary, replica) = (Mysqld::start(brand, 1, &[]), Mysqld::start(brand, 2, &[]));
+    primary.reset_log();
+    replica.reset_log();
+    primary.sql("CREATE TABLE items (id BIGINT PRIMARY KEY)");
+    replica.follow(&primary);
+    replica.catch_up(&primary.gtids());
+    (Database::Mysqld(primary), replica)
+}
+
+/// The server that is read.
+fn server_read(invalidator: &Invalidator) -> String {
+    let log = invalidator.log();
+    let last = log.lines().rfind(|line| line.contains("reading from"));
+    last.and_then(|line| Some(line.rsplit_once(" at ")?.1)).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_broken_connection_does_not_lead_to_a_replica() {
+    for brand in Brand::ALL {
+        let (database, replica) = primary_and_replica(brand);
+        let Database::Mysqld(primary) = &database else { unreachable!() };
+        // Nothing in its state shows that it still is a replica.
+        replica.stop_following();
+        let server = cache();
+        let source = mysqld_source(&[primary, &replica], "");
+        let mut invalidator = Invalidator::new(&source, ITEM_KEYS, &[server.addr()], "");
+        invalidator.start(&[]);
+        fill(&server, &ALL);
+        for at in 0..3 {
+            database.kill_followers();
+            primary.sql(&format!("INSERT INTO items VALUES ({})", at + 1));
+            until_absent(&server, &ALL, &ALL[..=at], &invalidator);
+            assert_eq!(server_read(&invalidator), primary.addr().to_string());
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_does_not_replicate_is_left() {
+    for brand in Brand::ALL {
+        let (database, replica) = primary_and_replica(brand);
+        let Database::Mysqld(primary) = &database else { unreachable!() };
+        let server = cache();
+        let source = mysqld_source(&[&replica, primary], "check_every_ms = 200");
+        let mut invalidator = Invalidator::new(&source, ITEM_KEYS, &[server.addr()], "");
+        invalidator.start(&[]);
+        assert_eq!(server_read(&invalidator), replica.addr().to_string());
+        fill(&server, &ALL);
+        primary.sql("INSERT INTO items VALUES (1)");
+        until_absent(&server, &ALL, &ALL[..1], &invalidator);
+        replica.sql("SET GLOBAL read_only = 1");
+        replica.stop_following();
+        primary.sql("INSERT INTO items VALUES (2)");
+        until_absent(&server, &ALL, &ALL[..2], &invalidator);
+        assert_eq!(server_read(&invalidator), primary.addr().to_string());
+        assert!(invalidator.log().contains("its replication does not run"));
+        // It is not followed from the start, either.
+        invalidator.kill();
+        invalidator.start(&[]);
+        assert_eq!(server_read(&invalidator), primary.addr().to_string());
+        primary.sql("INSERT INTO items VALUES (3)");
+        until_absent(&server, &ALL, &ALL, &invalidator);
+        assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+    }
+}
+
+#[test]
+fn a_replica_that_does_not_replicate_is_followed_if_it_is_the_only_one() {
+    for brand in Brand::ALL {
+        let (_primary, replica) = primary_and_replica(brand);
+        replica.sql(
+            "CREATE USER reader IDENTIFIED BY 'secret'; GRANT SELECT ON shop.* TO reader; \
+             GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader; \
+             SET GLOBAL read_only = 1",
+        );
+        replica.stop_following();
+        let server = cache();
+        for user in ["holdall", "reader"] {
+            let source =
+                mysqld_source(&[&replica], "").replace("\"holdall\"", &format!("\"{user}\""));
+            let mut invalidator = Invalidator::new(&source, ITEM_KEYS, &[server.addr()], "");
+            assert!(invalidator.run("check", &[]).contains("its replication does not run"));
+            invalidator.start(&[]);
+            fill(&server, &ALL);
+            replica.sql(&format!("INSERT INTO items VALUES ({})", user.len()));
+            invalidator.until("cluster:c0:delivered", |count| count > 0);
+            let noted = || invalidator.log().contains("its replication does not run");
+            eventually("a note about replication", noted);
+        }
+    }
 }

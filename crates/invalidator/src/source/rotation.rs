@@ -5,6 +5,9 @@
 //! so that it is noticed. Later, such a fault of one server must not end it while another server
 //! may be followed: a replica that became unfit is often tried only because the connection to a
 //! healthy primary broke for a moment.
+//!
+//! After such a break, the list is tried from its first server again. A server whose log breaks
+//! twice without progress, or is damaged, makes way for the next one.
 
 use std::collections::BTreeSet;
 
@@ -20,12 +23,15 @@ pub(super) struct Rotation {
     /// The servers whose open logs ended with a fault that a retry does not fix, since the last
     /// commit was read.
     unfit: BTreeSet<usize>,
+    /// The servers whose open logs broke since there was progress.
+    broken: BTreeSet<usize>,
 }
 
 impl Rotation {
     /// Turns of this number of servers.
     pub(super) const fn new(servers: usize) -> Self {
-        Self { servers, turn: 0, has_followed: false, unfit: BTreeSet::new() }
+        let unfit = BTreeSet::new();
+        Self { servers, turn: 0, has_followed: false, unfit, broken: BTreeSet::new() }
     }
 
     /// The index of the server to try, or of the one that is followed.
@@ -43,6 +49,11 @@ impl Rotation {
         self.turn = self.current() + 1;
     }
 
+    /// Tries the list from this server on.
+    pub(super) const fn turn_to(&mut self, server: usize) {
+        self.turn = server;
+    }
+
     /// The log of the current server is open.
     pub(super) const fn opened(&mut self) {
         self.has_followed = true;
@@ -51,14 +62,32 @@ impl Rotation {
     /// A commit was read.
     pub(super) fn read(&mut self) {
         self.unfit.clear();
+        self.broken.clear();
     }
 
-    /// The open log of the current server ended with this error. Turns to the next server, and
-    /// returns the source's error.
+    /// The log was read up to its end.
+    pub(super) fn reached_end(&mut self) {
+        self.broken.clear();
+    }
+
+    /// The log of the current server is damaged at this place.
+    pub(super) fn is_damaged(&mut self) {
+        self.broken.insert(self.current());
+    }
+
+    /// The open log of the current server ended with this error. Turns to the server to try next,
+    /// and returns the source's error.
     pub(super) fn ended(&mut self, error: SourceError) -> SourceError {
-        let SourceError::Wrong(why) = error else {
-            self.advance();
-            return error;
+        let why = match error {
+            SourceError::Lost(_) if self.broken.insert(self.current()) => {
+                self.turn_to(0);
+                return error;
+            }
+            SourceError::Wrong(why) => why,
+            error => {
+                self.advance();
+                return error;
+            }
         };
         self.unfit.insert(self.current());
         self.advance();
@@ -155,21 +184,60 @@ mod tests {
     }
 
     #[test]
-    fn an_open_log_that_ends_is_followed_elsewhere() {
+    fn a_server_that_refuses_is_left_and_ends_it_if_all_do() {
         let mut rotation = Rotation::new(2);
         rotation.opened();
-        assert_eq!(rotation.ended(lost("a")), lost("a"));
-        assert_eq!(rotation.current(), 1);
-        // The second server refuses each time, and the first one is idle in between.
+        // The first server is idle, and the second one refuses each time.
         for _ in 0..3 {
+            rotation.turn_to(1);
             assert_eq!(rotation.ended(wrong("b")), lost("b"));
             assert_eq!(rotation.current(), 0);
-            rotation.ended(lost("a"));
+            rotation.reached_end();
         }
-        assert_eq!(rotation.ended(wrong("b")), lost("b"));
         assert_eq!(rotation.ended(wrong("a")), wrong("a"));
         rotation.read();
         assert_eq!(rotation.ended(wrong("b")), lost("b"));
         assert_eq!(Rotation::new(1).ended(wrong("a")), wrong("a"));
+    }
+
+    #[test]
+    fn a_broken_connection_leads_to_the_first_server() {
+        let mut rotation = Rotation::new(3);
+        rotation.opened();
+        for _ in 0..3 {
+            assert_eq!(rotation.ended(lost("a")), lost("a"));
+            assert_eq!(rotation.current(), 0);
+            rotation.reached_end();
+        }
+        rotation.turn_to(2);
+        rotation.ended(lost("c"));
+        assert_eq!(rotation.current(), 0);
+        rotation.read();
+        rotation.ended(lost("a"));
+        assert_eq!(rotation.current(), 0);
+    }
+
+    #[test]
+    fn a_log_that_breaks_twice_without_progress_is_read_elsewhere() {
+        let mut rotation = Rotation::new(2);
+        rotation.opened();
+        let mut turns = Vec::new();
+        for _ in 0..6 {
+            turns.push(rotation.current());
+            rotation.ended(lost("broken"));
+        }
+        assert_eq!(turns, [0, 0, 1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn a_damaged_log_is_read_elsewhere_at_once() {
+        let mut rotation = Rotation::new(2);
+        rotation.opened();
+        rotation.is_damaged();
+        rotation.ended(lost("damaged"));
+        assert_eq!(rotation.current(), 1);
+        rotation.read();
+        rotation.ended(lost("b"));
+        assert_eq!(rotation.current(), 0);
     }
 }

@@ -38,6 +38,7 @@ use changes::keys::Rules;
 use changes::position::Position;
 use futures_core::Stream as _;
 use mysql_async::{BinlogStream, DriverError, Error, IoError};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::change_source::{ChangeSource, SourceError};
@@ -139,9 +140,20 @@ struct Reading {
     decoder: Decoder,
     lag: Lag,
     recheck: Recheck,
+    /// The reason to follow another server, once one can be.
+    stalled: mpsc::Receiver<String>,
     server: String,
     /// The name of its log among the [`LogFiles`].
     log: String,
+}
+
+/// A server that can be followed.
+struct Fit {
+    server: server::Server,
+    /// The position as the server knows it.
+    from: Option<Position>,
+    /// True for a replica whose replication does not run.
+    is_stalled: bool,
 }
 
 impl std::fmt::Debug for Reading {
@@ -190,13 +202,12 @@ impl MysqlSource {
         Err(attempts.error())
     }
 
-    /// Connects to a server that can be followed from there. Returns the position as the server
-    /// knows it.
+    /// Connects to a server that can be followed from there.
     async fn fit(
         &self,
         name: &str,
         from: Option<&Position>,
-    ) -> Result<(server::Server, Option<Position>), SourceError> {
+    ) -> Result<Fit, SourceError> {
         let mut server = server::Server::connect(&self.settings, name).await?;
         let findings = check::check(&mut server, &self.settings, &self.rules).await?;
         if let Some(finding) = findings.iter().find(|finding| finding.is_fatal) {
@@ -207,15 +218,34 @@ impl MysqlSource {
             Some(position) => Some(server.known(position).await?),
             None => None,
         };
-        Ok((server, from))
+        let is_stalled = findings.iter().any(|finding| finding.is_stalled);
+        Ok(Fit { server, from, is_stalled })
     }
 
-    async fn open_at(
-        &self,
-        name: &str,
+    /// Opens the log of the server whose turn it is. Returns its position; none, and opens nothing,
+    /// if it is a replica whose replication does not run and `may_be_stalled` is false.
+    async fn open_current(
+        &mut self,
         from: Option<&Position>,
+        may_be_stalled: bool,
+    ) -> Result<Option<Position>, SourceError> {
+        let name = self.settings.servers[self.rotation.current()].clone();
+        let fit = self.fit(&name, from).await?;
+        if fit.is_stalled && !may_be_stalled {
+            return Ok(None);
+        }
+        let (position, reading) = self.follow(fit.server, &name, fit.from).await?;
+        self.rotation.opened();
+        self.reading = Some(reading);
+        Ok(Some(position))
+    }
+
+    async fn follow(
+        &self,
+        mut server: server::Server,
+        name: &str,
+        from: Option<Position>,
     ) -> Result<(Position, Reading), SourceError> {
-        let (mut server, from) = self.fit(name, from).await?;
         let position = match from {
             Some(position) => position,
             None => server.end(self.settings.by).await?,
@@ -230,26 +260,56 @@ impl MysqlSource {
         };
         let decoder = Decoder::new(flavour, self.settings.by, &position, &self.rules);
         let stream = server.follow(&self.settings, &position).await?;
-        let recheck = self.recheck(name);
-        Ok((position, Reading { stream, decoder, lag, recheck, server: name.to_owned(), log }))
+        let (stall, stalled) = mpsc::channel(1);
+        let recheck = self.recheck(name, stall);
+        let server = name.to_owned();
+        Ok((position, Reading { stream, decoder, lag, recheck, stalled, server, log }))
     }
 
-    fn recheck(&self, name: &str) -> Recheck {
+    /// Repeats the check. Reports the server to `stalled` when its replication does not run while
+    /// another server can be followed.
+    fn recheck(&self, name: &str, stalled: mpsc::Sender<String>) -> Recheck {
         let (settings, rules) = (self.settings.clone(), self.rules.clone());
         let (name, notes) = (name.to_owned(), self.notes.clone());
         let check = move || {
             let (settings, rules) = (settings.clone(), rules.clone());
-            let (name, notes) = (name.clone(), notes.clone());
+            let (name, notes, stalled) = (name.clone(), notes.clone(), stalled.clone());
             async move {
-                let mut server = server::Server::connect(&settings, &name).await?;
-                let findings = check::check(&mut server, &settings, &rules).await?;
+                let findings = findings_at(&name, &settings, &rules).await?;
                 notes.found(&name, &findings);
+                if let Some(finding) = findings.iter().find(|finding| finding.is_stalled)
+                    && another_is_fit(&name, &settings, &rules).await
+                {
+                    // One report is enough: it ends this reading.
+                    let _ = stalled.try_send(finding.clone().of(&name).text);
+                }
                 let findings = findings.into_iter().map(|finding| finding.of(&name)).collect();
                 Ok(Checked { findings, ..Checked::default() })
             }
         };
         Recheck::start(self.settings.check_every, Checked::default(), self.notes.clone(), check)
     }
+}
+
+async fn findings_at(
+    name: &str,
+    settings: &Settings,
+    rules: &Rules,
+) -> Result<Vec<Finding>, SourceError> {
+    let mut server = server::Server::connect(settings, name).await?;
+    check::check(&mut server, settings, rules).await
+}
+
+/// True if another server than `name` has neither faults nor a replication that does not run.
+async fn another_is_fit(name: &str, settings: &Settings, rules: &Rules) -> bool {
+    for other in settings.servers.iter().filter(|other| *other != name) {
+        let findings = findings_at(other, settings, rules).await;
+        let is_unfit = |finding: &Finding| finding.is_fatal || finding.is_stalled;
+        if findings.is_ok_and(|findings| !findings.iter().any(is_unfit)) {
+            return true;
+        }
+    }
+    false
 }
 
 impl ChangeSource for MysqlSource {
@@ -261,19 +321,30 @@ impl ChangeSource for MysqlSource {
             self.files.clear();
         }
         let mut attempts = self.rotation.attempts();
+        let (first, mut stalled) = (self.rotation.current(), Vec::new());
         for _ in 0..self.settings.servers.len() {
-            let name = self.settings.servers[self.rotation.current()].clone();
-            match self.open_at(&name, from).await {
-                Ok((position, reading)) => {
-                    self.rotation.opened();
+            match self.open_current(from, false).await {
+                Ok(Some(position)) => {
                     self.notes.unfit(attempts.faults());
-                    self.reading = Some(reading);
                     return Ok(position);
                 }
+                Ok(None) => stalled.push(self.rotation.current()),
                 Err(error) => attempts.failed(error)?,
             }
             self.rotation.advance();
         }
+        for server in stalled {
+            self.rotation.turn_to(server);
+            match self.open_current(from, true).await {
+                Ok(Some(position)) => {
+                    self.notes.unfit(attempts.faults());
+                    return Ok(position);
+                }
+                Ok(None) => {}
+                Err(error) => attempts.failed(error)?,
+            }
+        }
+        self.rotation.turn_to(first);
         Err(attempts.error())
     }
 
@@ -283,9 +354,14 @@ impl ChangeSource for MysqlSource {
         };
         let failed = loop {
             if let Some(event) = reading.decoder.pop() {
-                if matches!(event, Event::Commit { .. }) {
-                    self.purged = 0;
-                    self.rotation.read();
+                match event {
+                    Event::Commit { .. } => {
+                        self.purged = 0;
+                        self.rotation.read();
+                    }
+                    // The server sends heartbeats when it has nothing else to send.
+                    Event::Alive | Event::Idle { .. } => self.rotation.reached_end(),
+                    _ => {}
                 }
                 return Ok(event);
             }
@@ -296,12 +372,14 @@ impl ChangeSource for MysqlSource {
             );
             let read = tokio::select! {
                 why = reading.recheck.gap() => return Ok(Event::Lacking { why }),
+                Some(why) = reading.stalled.recv() => break SourceError::Lost(why),
                 read = read => read,
             };
             match read {
                 Ok(Some(Ok(event))) => {
                     let tables = |id| reading.stream.get_tme(id);
                     if let Err(why) = reading.decoder.push(&event, tables) {
+                        self.rotation.is_damaged();
                         break SourceError::Lost(format!("{}: {why}", reading.server));
                     }
                     if reading.decoder.has_new_table() {
@@ -340,6 +418,10 @@ impl ChangeSource for MysqlSource {
 
     fn behind_bytes(&self) -> Option<u64> {
         self.reading.as_ref()?.lag.bytes()
+    }
+
+    fn server(&self) -> Option<&str> {
+        self.reading.as_ref().map(|reading| reading.server.as_str())
     }
 
     fn checks(&self) -> Option<Checks> {

@@ -162,7 +162,7 @@ impl PostgresSource {
     }
 
     /// The server whose turn it is.
-    fn server(&self) -> String {
+    fn current_server(&self) -> String {
         self.settings.servers[self.rotation.current()].clone()
     }
 
@@ -377,7 +377,7 @@ impl ChangeSource for PostgresSource {
         from.map(lsn_of).transpose()?;
         let mut attempts = self.rotation.attempts();
         for _ in 0..self.settings.servers.len() {
-            let server = self.server();
+            let server = self.current_server();
             match self.open_at(&server, from).await {
                 Ok((position, reading)) => {
                     self.rotation.opened();
@@ -400,26 +400,33 @@ impl ChangeSource for PostgresSource {
         };
         match reading.next(confirmed).await {
             Ok(event) => {
-                if matches!(event, Event::Commit { .. }) {
-                    self.rotation.read();
+                match event {
+                    Event::Commit { .. } => self.rotation.read(),
+                    Event::Idle { .. } => self.rotation.reached_end(),
+                    _ => {}
                 }
                 Ok(event)
             }
             Err(error) => {
                 self.parts = Some(reading.recheck.parts());
                 self.reading = None;
-                let error = error.at(&self.server());
+                let error = error.at(&self.current_server());
                 Err(self.rotation.ended(error))
             }
         }
     }
 
     fn probe(&self) -> PostgresProbe {
-        PostgresProbe::new(self.settings.clone(), self.server())
+        PostgresProbe::new(self.settings.clone(), self.current_server())
     }
 
     fn behind_bytes(&self) -> Option<u64> {
         self.reading.as_ref().map(|reading| reading.end.saturating_sub(reading.read))
+    }
+
+    fn server(&self) -> Option<&str> {
+        let server = &self.settings.servers[self.rotation.current()];
+        self.reading.as_ref().map(|_| server.as_str())
     }
 
     fn checks(&self) -> Option<Checks> {

@@ -28,6 +28,7 @@ pub(super) async fn check(
         findings.push(Finding::fatal(format!("wal_level is {level}: set it to logical")));
     }
     findings.extend(failover(connection, settings).await?);
+    findings.extend(standby(connection).await?);
     if rules.messages.is_some() {
         findings.extend(messages(connection).await?);
     }
@@ -109,6 +110,26 @@ async fn failover(
              'dbname={database} replication=database' -c 'ALTER_REPLICATION_SLOT {slot} (FAILOVER true)'"
         ))
     }))
+}
+
+/// Reports a standby that gets nothing from its primary, or does not apply it: its log looks like
+/// the log of an idle server.
+async fn standby(connection: &mut Connection) -> Result<Option<Finding>, Failure> {
+    let query = "SELECT CASE WHEN NOT pg_is_in_recovery() THEN '' \
+                 WHEN pg_is_wal_replay_paused() THEN 'paused' \
+                 WHEN NOT EXISTS (SELECT FROM pg_stat_wal_receiver) THEN 'cut off' ELSE '' END";
+    let text = match connection.text(query).await?.as_str() {
+        "paused" => {
+            "it is a standby whose replay is paused, so its log lacks the newer changes of its \
+             primary: SELECT pg_wal_replay_resume()"
+        }
+        "cut off" => {
+            "it is a standby that does not receive the log of its primary, so its own log lacks \
+             the newer changes, unless they come from an archive"
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(Finding::note(text.to_owned())))
 }
 
 /// The space that `max_slot_wal_keep_size` leaves to the slot.
