@@ -19,7 +19,7 @@ const KEYS_OF_TABLES: &str =
     "[keys.tables]\n\"public.users\" = \"user:{id}\"\n\"public.parted\" = \"user:{id}\"";
 
 /// Changes of the contents of PostgreSQL's tables, or of its log.
-const OF_POSTGRES: [&str; 14] = [
+const OF_POSTGRES: [&str; 16] = [
     "TRUNCATE users",
     "/* tool */ truncate\ntable only public.\"users\"",
     "UPDATE users SET mail = 'b'",
@@ -30,6 +30,10 @@ const OF_POSTGRES: [&str; 14] = [
     "DROP TABLE users; CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT)",
     "ALTER PUBLICATION cached DROP TABLE users",
     "ALTER PUBLICATION cached SET (publish = 'insert')",
+    "BEGIN; ALTER PUBLICATION cached SET TABLE users WHERE (id > 9), parted; \
+     UPDATE users SET mail = 'b'; ALTER PUBLICATION cached SET TABLE users, parted; COMMIT",
+    "BEGIN; ALTER PUBLICATION cached SET (publish = 'insert'); UPDATE users SET mail = 'b'; \
+     ALTER PUBLICATION cached SET (publish = 'insert, update, delete, truncate'); COMMIT",
     "DROP PUBLICATION cached",
     "ALTER TABLE users ALTER id TYPE INT",
     "ALTER TABLE users DROP mail, ADD mail TEXT",

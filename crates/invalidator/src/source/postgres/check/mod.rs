@@ -68,6 +68,8 @@ pub(super) async fn check(
         findings.extend(asking.table(table, columns, is_outbox).await?);
         let is_told = told.contains(&table);
         checked.parts.extend(parts::of(asking.connection, table, is_told).await?);
+        let published = parts::published(asking.connection, &asking.publication, table, is_told);
+        checked.parts.extend(published.await?);
         if !is_told && !told.is_empty() && !is_outbox {
             findings.push(Finding::note(format!(
                 "the event trigger does not know of table {table}: run holdall invalidate setup"

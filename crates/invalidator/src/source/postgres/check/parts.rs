@@ -1,5 +1,5 @@
 //! The parts of a table that statements can change without a log entry: its identity, its columns
-//! with the labels of their enums, and the files of its partitions.
+//! with the labels of their enums, the files of its partitions, and its place in the publication.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +30,7 @@ pub(super) async fn of(
     table: &str,
     is_told: bool,
 ) -> Result<BTreeMap<String, String>, Failure> {
-    let Some((schema, name)) = table.split_once('.') else { return Ok(BTreeMap::new()) };
-    let class = format!(
-        "(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-         WHERE n.nspname = {} AND c.relname = {})",
-        literal(schema),
-        literal(name)
-    );
+    let Some(class) = class_of(table) else { return Ok(BTreeMap::new()) };
     let mut parts = BTreeMap::new();
     let number = connection.text(&format!("SELECT {class}::text")).await?;
     if number.is_empty() {
@@ -71,4 +65,51 @@ pub(super) async fn of(
         parts.insert(name, if is_told { TOLD.to_owned() } else { file });
     }
     Ok(parts)
+}
+
+/// The rows of the catalogue that publish a table. Their versions differ after a change, even if it
+/// was undone before the check; that does not matter if the log reports it (`is_told`).
+pub(super) async fn published(
+    connection: &mut Connection,
+    publication: &str,
+    table: &str,
+    is_told: bool,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let Some(class) = class_of(table) else { return Ok(BTreeMap::new()) };
+    // PostgreSQL publishes the tables of a schema from 15 on.
+    let has_schemas = connection
+        .text("SELECT (to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL)::text");
+    let schemas = match has_schemas.await? == "true" {
+        true => format!(
+            "UNION ALL SELECT 'schema ' || e.oid, e.xmin::text FROM pg_publication_namespace e, p \
+             WHERE pnpubid = p.oid AND pnnspid = \
+             (SELECT relnamespace FROM pg_class c WHERE c.oid = {class})"
+        ),
+        false => String::new(),
+    };
+    let query = format!(
+        "WITH p AS (SELECT oid, xmin AS version FROM pg_publication WHERE pubname = {publication}) \
+         SELECT 'settings', p.oid || ' ' || p.version FROM p \
+         UNION ALL SELECT 'entry ' || e.oid, e.xmin::text FROM pg_publication_rel e, p \
+         WHERE prpubid = p.oid AND prrelid IN (SELECT {class} UNION ALL \
+         SELECT relid FROM pg_partition_tree({class}) UNION ALL \
+         SELECT relid FROM pg_partition_ancestors({class})) {schemas}"
+    );
+    let rows = connection.rows_of(&query).await?.into_iter();
+    let part = |[row, version]: [String; 2]| {
+        let version = if is_told { TOLD.to_owned() } else { version };
+        (format!("publication of table {table} ({row})"), version)
+    };
+    Ok(rows.map(part).collect())
+}
+
+/// A query for the number of a table.
+fn class_of(table: &str) -> Option<String> {
+    let (schema, name) = table.split_once('.')?;
+    Some(format!(
+        "(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = {} AND c.relname = {})",
+        literal(schema),
+        literal(name)
+    ))
 }
