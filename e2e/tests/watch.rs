@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use e2e::certificates::Certificates;
 use processes::wait_until_accepts;
 use serde_json::Value;
 use testkit::process::free_port;
@@ -238,6 +239,50 @@ fn holdall_watch_exits_with_an_error_if_watching_is_refused() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("watch commands not allowed"), "{said}");
+}
+
+/// By login and TLS, with the right that it needs; and over a unix socket.
+#[test]
+fn holdall_watch_reaches_secured_servers() {
+    let certificates = Certificates::new();
+    let users = certificates.folder.write("users", "ops:secret\nme:other\n");
+    let rights = certificates.folder.write("rights", "ops admin\nme read *\n");
+    let login = certificates.folder.write("login", "ops:secret\n");
+    let other = certificates.folder.write("other", "me:other\n");
+    let options = certificates.options(&format!("rights={rights}"));
+    let port = free_port();
+    let plain = format!("notls:127.0.0.1:{port}");
+    let tls = format!("127.0.0.1:{}", free_port());
+    let listen = format!("{plain},{tls}");
+    let args = ["-Z", "-Y", &users, "-o", &options, "-l", &listen];
+    let _secured = Launch::new(Kind::Holdall).plain_port(port).args(&args).start();
+    let once = |args: &[&str]| {
+        let once = ["watch", "--json", "--count", "1", "--interval", "0.1"];
+        Command::new(holdall_path()).args(once).args(args).output().unwrap()
+    };
+    let ca = certificates.path("ca.crt");
+    for args in [&["--tls-ca", &ca, "--login", &login][..], &["--tls-insecure", "--login", &login]]
+    {
+        let seen = once(&[args, &[&*tls]].concat());
+        assert!(seen.status.success() && seen.stderr.is_empty(), "{seen:?}");
+        assert!(seen.stdout.starts_with(b"{\"at_secs\":"), "{seen:?}");
+    }
+    // Without the login, without the right, and without TLS.
+    for args in
+        [&["--tls-ca", &ca][..], &["--tls-ca", &ca, "--login", &other], &["--login", &login]]
+    {
+        let mut command = Command::new(holdall_path());
+        let refused = command.args(["watch", "--timeout", "2", &*tls]).args(args).output().unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{args:?} {refused:?}");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.starts_with(&format!("holdall watch: {tls}: ")), "{said}");
+    }
+    let socket = certificates.path("socket");
+    // Another user could not create a file in the folder. Without root's rights this does nothing.
+    let args = ["-u", "root", "-s", &socket, "-o", "keep_tcp"];
+    let _open = Launch::new(Kind::Holdall).args(&args).start();
+    let seen = once(&[&format!("unix:{socket}")]);
+    assert!(seen.status.success() && seen.stderr.is_empty(), "{seen:?}");
 }
 
 /// Quantiles of `stats latency`, in their order.

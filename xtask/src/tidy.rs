@@ -180,7 +180,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("top", &["plan", "tools", "usage"]),
     ("upstream", &["certs", "hashing", "narrow", "proto", "scram", "short", "spans"]),
     ("usage", &[]),
-    ("watch", &["hostport", "net", "usage"]),
+    ("watch", &["net", "tools", "usage"]),
     ("xtask", &[]),
 ];
 

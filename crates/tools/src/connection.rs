@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,6 +92,12 @@ impl Options {
     }
 }
 
+/// The socket below a connection's stream.
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
 trait Stream: Read + Write + Send {}
 
 impl<S: Read + Write + Send> Stream for S {}
@@ -100,6 +106,7 @@ impl<S: Read + Write + Send> Stream for S {}
 pub struct Connection {
     address: String,
     timeout: Duration,
+    socket: Socket,
     stream: BufReader<Box<dyn Stream>>,
 }
 
@@ -118,22 +125,27 @@ impl Connection {
     /// refuses the login.
     pub fn open(address: &str, options: &Options) -> Result<Self, Error> {
         let failed = |error| Error::Io { address: address.to_owned(), error };
-        let stream: Box<dyn Stream> = if let Some(path) = address.strip_prefix("unix:") {
-            let stream = UnixStream::connect(path).map_err(failed)?;
-            stream.set_read_timeout(Some(options.timeout)).map_err(failed)?;
-            stream.set_write_timeout(Some(options.timeout)).map_err(failed)?;
-            Box::new(stream)
-        } else {
-            let stream = tcp(address, options.timeout).map_err(failed)?;
-            if options.tls_ca.is_some() || options.tls_insecure {
-                Box::new(encrypted(stream, address, options)?)
-            } else {
-                Box::new(stream)
+        let (socket, stream): (_, Box<dyn Stream>) = match address.strip_prefix("unix:") {
+            Some(path) => {
+                let stream = UnixStream::connect(path).map_err(failed)?;
+                stream.set_read_timeout(Some(options.timeout)).map_err(failed)?;
+                stream.set_write_timeout(Some(options.timeout)).map_err(failed)?;
+                (Socket::Unix(stream.try_clone().map_err(failed)?), Box::new(stream))
+            }
+            None => {
+                let stream = tcp(address, options.timeout).map_err(failed)?;
+                let socket = Socket::Tcp(stream.try_clone().map_err(failed)?);
+                if options.tls_ca.is_some() || options.tls_insecure {
+                    (socket, Box::new(encrypted(stream, address, options)?))
+                } else {
+                    (socket, Box::new(stream))
+                }
             }
         };
         let mut connection = Self {
             address: address.to_owned(),
             timeout: options.timeout,
+            socket,
             stream: BufReader::new(stream),
         };
         if let Some(file) = &options.login {
@@ -157,6 +169,28 @@ impl Connection {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The other end's address; a unix socket has none.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(stream) => stream.peer_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Waits for lines without a limit from now on, for events that may never come.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub fn wait_without_limit(&mut self) -> Result<(), Error> {
+        let done = match &self.socket {
+            Socket::Tcp(stream) => stream.set_read_timeout(None),
+            Socket::Unix(stream) => stream.set_read_timeout(None),
+        };
+        done.map_err(|error| self.failed(error))
     }
 
     /// Sends bytes.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -11,6 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{CommandFactory as _, Parser};
+use tools::cli::Reach;
+use tools::{Connection, Options};
 
 use crate::interval::Interval;
 use crate::line::{self, Line};
@@ -31,7 +33,7 @@ use crate::view;
 #[derive(Debug, Parser)]
 #[command(name = "holdall watch", bin_name = "holdall watch", version)]
 struct Arguments {
-    /// Servers and proxies: HOST or HOST:PORT
+    /// Servers and proxies: HOST, HOST:PORT or unix:PATH
     #[arg(value_name = "ADDRESS", default_value = "127.0.0.1:11211")]
     addresses: Vec<String>,
 
@@ -50,6 +52,9 @@ struct Arguments {
     /// A line of JSON for each look, for programs
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    reach: Reach,
 }
 
 /// An invalid value of `--interval`.
@@ -64,21 +69,15 @@ fn seconds(text: &str) -> Result<f64, WrongInterval> {
     }
 }
 
-/// memcached's port, for addresses without one.
-const PORT: u16 = 11211;
-
 /// Lines read but not yet counted.
 const LINES_MAX: usize = 10_000;
 
-/// The time limit for a server to connect and to allow the watch.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// A message from a connection.
 enum Message {
-    /// The watch of the server at this address has started.
-    Begun(Arc<str>, SocketAddr),
+    /// The watch of the server at this address has started; a unix socket has no other address.
+    Begun(Arc<str>, Option<SocketAddr>),
     Line(Arc<str>, Line),
-    /// It has ended, for this reason.
+    /// It has ended, for this reason, which names it.
     End(Arc<str>, String),
 }
 
@@ -98,7 +97,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let (sender, told) = sync_channel(LINES_MAX);
     for address in &arguments.addresses {
         let (address, sender) = (Arc::<str>::from(&**address), sender.clone());
-        let follow = move || follow(&address, &sender);
+        let reach = arguments.reach.options();
+        let follow = move || follow(&address, &reach, &sender);
         if let Err(error) = thread::Builder::new().name("watch".into()).spawn(follow) {
             eprint_error(&format!("cannot start a thread: {error}"));
             return ExitCode::FAILURE;
@@ -109,13 +109,11 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Reads an address's lines until it ends.
-fn follow(address: &Arc<str>, sender: &SyncSender<Message>) {
-    let why = match read(address, sender) {
-        Ok(()) => "closed the connection".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    // At the end of the program, nothing receives this.
-    let _ = sender.send(Message::End(Arc::clone(address), why));
+fn follow(address: &Arc<str>, reach: &Options, sender: &SyncSender<Message>) {
+    if let Err(error) = read(address, reach, sender) {
+        // At the end of the program, nothing receives this.
+        let _ = sender.send(Message::End(Arc::clone(address), error.to_string()));
+    }
 }
 
 /// The watched events, starting with the largest set that a server may know: memcached before
@@ -126,68 +124,48 @@ const WATCHED: [&str; 3] = [
     "watch fetchers mutations\r\n",
 ];
 
-fn read(address: &Arc<str>, sender: &SyncSender<Message>) -> io::Result<()> {
-    let mut stream = connect(address)?;
-    let peer = stream.peer_addr()?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(stream.try_clone()?);
-    let is_memcached = is_memcached(&mut stream, &mut lines)?;
-    let mut line = Vec::new();
+/// Ends without an error once nothing receives the lines.
+fn read(
+    address: &Arc<str>,
+    reach: &Options,
+    sender: &SyncSender<Message>,
+) -> Result<(), tools::Error> {
+    let mut connection = Connection::open(address, reach)?;
+    let is_memcached = is_memcached(&mut connection)?;
     let mut answer = String::new();
     for command in WATCHED {
-        stream.write_all(command.as_bytes())?;
-        line.clear();
-        if lines.read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
-        }
-        String::from_utf8_lossy(&line).trim_end().clone_into(&mut answer);
+        connection.send(command.as_bytes())?;
+        answer = connection.line()?;
         // Any other answer is a refusal, which fewer kinds would not change.
         if answer != "ERROR" {
             break;
         }
     }
     if answer != "OK" {
-        return Err(io::Error::other(format!("it cannot be watched: it answers {answer:?}")));
+        return Err(connection.unexpected("watch", &answer));
     }
-    stream.set_read_timeout(None)?;
-    if sender.send(Message::Begun(Arc::clone(address), peer)).is_err() {
-        return Ok(());
+    // Without requests there are no lines.
+    connection.wait_without_limit()?;
+    let mut message = Message::Begun(Arc::clone(address), connection.peer());
+    while sender.send(message).is_ok() {
+        let line = line::read(connection.line()?.trim_end(), is_memcached);
+        message = Message::Line(Arc::clone(address), line);
     }
-    loop {
-        line.clear();
-        if lines.read_until(b'\n', &mut line)? == 0 {
-            return Ok(());
-        }
-        let text = String::from_utf8_lossy(&line);
-        let line = line::read(text.trim_end(), is_memcached);
-        if sender.send(Message::Line(Arc::clone(address), line)).is_err() {
-            return Ok(());
-        }
-    }
+    Ok(())
 }
 
 /// True if the server has statistics without holdall's version.
-fn is_memcached(stream: &mut TcpStream, lines: &mut impl BufRead) -> io::Result<bool> {
-    stream.write_all(b"stats\r\n")?;
+fn is_memcached(connection: &mut Connection) -> Result<bool, tools::Error> {
+    connection.send(b"stats\r\n")?;
     let (mut has_stats, mut is_holdall) = (false, false);
-    let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line)? > 0 && line.starts_with(b"STAT ") {
-        has_stats = true;
-        is_holdall |= line.starts_with(b"STAT holdall_version ");
-        line.clear();
-    }
-    Ok(has_stats && !is_holdall)
-}
-
-fn connect(address: &str) -> io::Result<TcpStream> {
-    let mut last = io::Error::other("names no address");
-    for found in std::net::ToSocketAddrs::to_socket_addrs(&hostport::with_port(address, PORT))? {
-        match TcpStream::connect_timeout(&found, PATIENCE) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+    loop {
+        let line = connection.line()?;
+        if !line.starts_with("STAT ") {
+            return Ok(has_stats && !is_holdall);
         }
+        has_stats = true;
+        is_holdall |= line.starts_with("STAT holdall_version ");
     }
-    Err(last)
 }
 
 /// Sums and prints, interval by interval.
@@ -203,7 +181,8 @@ fn show(arguments: &Arguments, told: &Receiver<Message>) -> ExitCode {
         while let Some(wait) = end.checked_duration_since(Instant::now()) {
             match told.recv_timeout(wait) {
                 Ok(Message::Begun(address, peer)) => {
-                    watched.insert(address, peer.to_string());
+                    let peer = peer.map_or_else(|| address.to_string(), |peer| peer.to_string());
+                    watched.insert(address, peer);
                 }
                 Ok(Message::Line(from, Line::Request(seen))) => {
                     let is_asked = |(typed, peer): (&Arc<str>, &String)| {
@@ -216,7 +195,7 @@ fn show(arguments: &Arguments, told: &Receiver<Message>) -> ExitCode {
                 Ok(Message::Line(_, Line::Other)) => {}
                 Ok(Message::End(from, why)) => {
                     watched.remove(&from);
-                    eprint_error(&format!("{from}: {why}"));
+                    eprint_error(&why);
                     left -= 1;
                 }
                 Err(RecvTimeoutError::Timeout) => break,
@@ -249,18 +228,4 @@ fn show(arguments: &Arguments, told: &Receiver<Message>) -> ExitCode {
 fn eprint_error(line: &str) {
     // When stderr is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "holdall watch: {line}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_needs_no_port() {
-        for address in ["::1", "[::1]", "127.0.0.1"] {
-            // Some host may have a server there; most refuse the connection.
-            let error = connect(address).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(!error.contains("lookup") && !error.contains("invalid"), "{error}");
-        }
-    }
 }
