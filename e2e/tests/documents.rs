@@ -130,6 +130,10 @@ impl Reader {
             system(&format!("mount -t overlay overlay -o {layers} {covered}"));
         }
         symlink(testkit::server::holdall_path(), "/usr/local/bin/holdall").unwrap();
+        // As the packages do.
+        if !fs::read_to_string("/etc/passwd").unwrap().contains("\nholdall:") {
+            system("useradd --system --user-group holdall");
+        }
         let certificates = Certificates::new();
         fs::create_dir_all("/etc/holdall").unwrap();
         fs::create_dir_all("/var/lib/holdall").unwrap();
