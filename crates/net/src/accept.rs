@@ -9,7 +9,6 @@
 //! Relaxed is enough for the counts of `stats`, and for the count of connections by which a worker
 //! is chosen: a slightly old one makes the choice only a little worse.
 
-use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +21,6 @@ use rustix::time::Timespec;
 
 use crate::config::Config;
 use crate::control::{Shared, WorkerShared};
-use crate::io::send_slices;
 use crate::mailbox::Message;
 use crate::peer::Peer;
 use crate::placement::Placement;
@@ -34,14 +32,19 @@ const BACK_OFF: Duration = Duration::from_millis(10);
 /// The maximum number of connections taken from one listener before the next.
 const BATCH: usize = 64;
 
+/// The maximum number of connections over the limit for which workers look for a place. This bounds
+/// the descriptors that a crowd takes.
+const EXTRA_MAX: usize = 64;
+
 const EVENTFD: u64 = u64::MAX;
 
 pub(crate) struct Acceptor {
     shared: Arc<Shared>,
     listeners: Vec<StreamListener>,
     poller: OwnedFd,
-    rejection: Option<&'static [u8]>,
     placement: Placement,
+    /// Clients have to log in, so that connections without a login give way to others.
+    wants_login: bool,
     /// Since when the listeners are off, and the latest end.
     waiting: Option<Waiting>,
 }
@@ -49,6 +52,17 @@ pub(crate) struct Acceptor {
 struct Waiting {
     since: Instant,
     patience: Option<Duration>,
+}
+
+/// The place of the next connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// One that is free.
+    Free,
+    /// That of a connection whose client has not logged in, if there is one.
+    Another,
+    /// None.
+    None,
 }
 
 /// The end of an attempt to accept.
@@ -72,8 +86,8 @@ impl Acceptor {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&poller, listener, data, epoll::EventFlags::IN)?;
         }
-        let (rejection, placement) = (config.rejection, config.placement);
-        Ok(Self { shared, listeners, poller, rejection, placement, waiting: None })
+        let (placement, wants_login) = (config.placement, config.login_timeout.is_some());
+        Ok(Self { shared, listeners, poller, placement, wants_login, waiting: None })
     }
 
     /// Accepts until the server ends; closes the listeners.
@@ -121,22 +135,20 @@ impl Acceptor {
         }
     }
 
-    /// Takes one connection and hands it on, or rejects it.
+    /// Takes one connection and hands it on, or refuses it.
     fn accept_one(&self, listener: &StreamListener) -> Result<(), Accepted> {
-        let is_full = self.is_full();
-        // At the limit: the reason to refuse a new connection.
-        let refusal = match (is_full, self.rejection) {
-            (false, _) => None,
-            (true, None) => return Err(Accepted::Full(None)),
-            (true, reason) => reason,
-        };
+        let place = self.place();
+        if place != Place::Free && self.shared.accept.rejection.is_none() {
+            return Err(Accepted::Full(None));
+        }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener, flags) {
+            Ok((socket, _)) if place == Place::None => {
+                self.shared.accept.refuse(&socket, &listener.address);
+                Ok(())
+            }
             Ok((socket, remote)) => {
-                match refusal {
-                    Some(reason) => self.reject(&socket, listener, reason),
-                    None => self.hand_over(socket, remote, listener),
-                }
+                self.hand_over(socket, remote, listener, place);
                 Ok(())
             }
             // The peer gave up while it queued, or a signal came: the next one may succeed.
@@ -154,18 +166,26 @@ impl Acceptor {
     }
 
     fn is_full(&self) -> bool {
+        self.place() != Place::Free
+    }
+
+    fn place(&self) -> Place {
         // SeqCst pairs with the store in `set_max_connections`.
-        self.shared.connections() >= self.shared.accept.max_connections.load(Ordering::SeqCst)
+        let most = self.shared.accept.max_connections.load(Ordering::SeqCst);
+        match self.shared.connections() {
+            open if open < most => Place::Free,
+            open if self.wants_login && open < most.saturating_add(EXTRA_MAX) => Place::Another,
+            _ => Place::None,
+        }
     }
 
-    /// Sends the reason, if the socket takes it, and closes.
-    fn reject(&self, socket: &OwnedFd, listener: &StreamListener, reason: &[u8]) {
-        self.shared.accept.reject(&listener.address);
-        // A peer that does not read the reason is rejected without it.
-        let _ = send_slices(socket.as_fd(), &[IoSlice::new(reason)]);
-    }
-
-    fn hand_over(&self, socket: OwnedFd, remote: Option<SocketAddrAny>, listener: &StreamListener) {
+    fn hand_over(
+        &self,
+        socket: OwnedFd,
+        remote: Option<SocketAddrAny>,
+        listener: &StreamListener,
+        place: Place,
+    ) {
         let Some(worker) = self.worker() else { return };
         let accept = &self.shared.accept;
         let Some(counts) = accept.counts(&listener.address) else { return };
@@ -174,11 +194,18 @@ impl Acceptor {
         // SeqCst like all writes of the count, see `Shared::connections`. The worker subtracts it
         // later: the mailbox's lock orders that after this.
         worker.connections.fetch_add(1, Ordering::SeqCst);
+        let is_extra = place == Place::Another;
         // Counted before the worker can have it: a client that requests statistics on it counts
-        // itself.
-        counts.accepted.fetch_add(1, Ordering::Relaxed);
-        if !worker.mailbox.try_post(Message::Accepted(socket, peer)) {
-            counts.accepted.fetch_sub(1, Ordering::Relaxed);
+        // itself. A worker counts those over the limit that it opens.
+        counts.accepted.fetch_add(u64::from(!is_extra), Ordering::Relaxed);
+        let message = if is_extra {
+            Message::Extra(socket, peer, self.shared.workers.len() - 1)
+        } else {
+            Message::Accepted(socket, peer)
+        };
+        if !worker.mailbox.try_post(message) {
+            counts.accepted.fetch_sub(u64::from(!is_extra), Ordering::Relaxed);
+            // SeqCst pairs with the addition above.
             worker.connections.fetch_sub(1, Ordering::SeqCst);
             counts.rejected.fetch_add(1, Ordering::Relaxed);
         }

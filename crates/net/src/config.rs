@@ -17,14 +17,16 @@ pub struct Config {
     pub placement: Placement,
     /// The maximum number of open connections, over all workers.
     pub max_connections: usize,
-    /// At the limit, a new client receives this and is closed (memcached's `maxconns_fast`).
-    /// `None`: it waits unaccepted.
+    /// At the limit, a new client receives this and is closed (memcached's `maxconns_fast`), unless
+    /// a connection without a login gives it its place (see [`Self::login_timeout`]). `None`: it
+    /// waits unaccepted.
     pub rejection: Option<&'static [u8]>,
     /// TCP connections on which no byte moves for this long are closed, except those that listen
     /// ([`crate::Occupation::Listening`]).
     pub idle_timeout: Option<Duration>,
     /// Connections whose client has to log in ([`crate::Service::is_unauthenticated`]) and has not
-    /// done so in this time are closed.
+    /// done so in this time are closed. At the limit of connections, those without a login for at
+    /// least one second give way to new ones.
     pub login_timeout: Option<Duration>,
     /// Connections that do not take their replies for this long are closed.
     pub stall_timeout: Option<Duration>,

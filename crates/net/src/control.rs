@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::config::Config;
+use crate::io::send_slices;
 use crate::mailbox::{EventFd, Mailbox, Message};
 use crate::peer::{ListenAddress, Peer};
 use crate::placement::Load;
@@ -42,6 +44,8 @@ pub(crate) struct AcceptShared {
     /// The listeners are off until a connection closes: its worker then rings the eventfd.
     pub(crate) is_waiting: AtomicBool,
     pub(crate) max_connections: AtomicUsize,
+    /// Sent to a client that is refused; see [`Config::rejection`].
+    pub(crate) rejection: Option<&'static [u8]>,
     /// One for each listener of connections.
     by_listener: Vec<ListenerCounts>,
     pub(crate) disabled: AtomicU64,
@@ -60,6 +64,21 @@ impl AcceptShared {
     /// The counts of this listener, of which there are few.
     pub(crate) fn counts(&self, listener: &Arc<ListenAddress>) -> Option<&ListenerCounts> {
         self.by_listener.iter().find(|counts| Arc::ptr_eq(&counts.address, listener))
+    }
+
+    /// Counts a connection that a worker gets.
+    pub(crate) fn accept(&self, listener: &Arc<ListenAddress>) {
+        if let Some(counts) = self.counts(listener) {
+            counts.accepted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Refuses a connection over the limit: sends the reason, if the socket takes it.
+    pub(crate) fn refuse(&self, socket: &OwnedFd, listener: &Arc<ListenAddress>) {
+        self.reject(listener);
+        // A peer that does not read the reason is refused without it.
+        let reason = IoSlice::new(self.rejection.unwrap_or_default());
+        let _ = send_slices(socket.as_fd(), &[reason]);
     }
 
     /// Counts a rejected connection.
@@ -278,12 +297,8 @@ pub struct Stats {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        workers: usize,
-        sockets: &Sockets,
-        max_connections: usize,
-        connections_expected: usize,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(workers: usize, sockets: &Sockets, config: &Config) -> io::Result<Self> {
+        let connections_expected = config.connections_expected();
         let worker = || {
             Ok(WorkerShared {
                 mailbox: Arc::new(Mailbox::new()?),
@@ -302,7 +317,8 @@ impl Shared {
                 eventfd: EventFd::new()?,
                 is_ending: AtomicBool::new(false),
                 is_waiting: AtomicBool::new(false),
-                max_connections: AtomicUsize::new(max_connections),
+                max_connections: AtomicUsize::new(config.max_connections),
+                rejection: config.rejection,
                 by_listener: sockets
                     .streams
                     .iter()

@@ -21,6 +21,9 @@ pub(crate) const MESSAGES_KEPT: usize = 64;
 pub(crate) enum Message {
     /// An accepted connection.
     Accepted(OwnedFd, Peer),
+    /// A connection over the limit. It takes the place of one whose client has not logged in, of
+    /// this worker or of this many others; without one, it is refused.
+    Extra(OwnedFd, Peer, usize),
     /// A connection from another worker, without pending work.
     Moved(OwnedFd, Peer, Option<Box<Tls>>),
     /// Finish the received requests, then close; at the deadline close anyway.

@@ -74,12 +74,7 @@ where
     F: Fn(usize, &Control) -> S + Send + Sync + 'static,
 {
     let workers = config.workers.max(1);
-    let shared = Arc::new(Shared::new(
-        workers,
-        &sockets,
-        config.max_connections,
-        config.connections_expected(),
-    )?);
+    let shared = Arc::new(Shared::new(workers, &sockets, config)?);
     let control = Control { shared: Arc::clone(&shared) };
     let acceptor = Acceptor::new(Arc::clone(&shared), sockets.streams, config)?;
     let mut datagrams = one_each(sockets.datagrams, workers);

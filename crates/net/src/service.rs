@@ -118,6 +118,11 @@ pub trait Service {
         false
     }
 
+    /// The time for this session's login is over, and it has pending replies: it finishes the login
+    /// that is being checked, and starts no other. Called again until the connection closes or the
+    /// client has logged in.
+    fn end_login_time(&mut self, _session: &mut Self::Session) {}
+
     /// The current work of this session: others may need the memory of its TLS.
     fn occupation(&self, _session: &Self::Session) -> Occupation {
         Occupation::None

@@ -185,6 +185,49 @@ fn a_full_server_sends_its_rejection_and_closes() {
     third.expect(b"echo\n");
 }
 
+/// The places of clients without a login are for others, once they had time to log in. Each of the
+/// two workers has two of the places.
+#[test]
+fn a_full_server_gives_places_without_a_login_to_others() {
+    let config = Config {
+        workers: 2,
+        max_connections: 4,
+        login_timeout: Some(Duration::from_secs(60)),
+        rejection: Some(b"full\n"),
+        ..Config::default()
+    };
+    let server = Running::start(&config);
+    let mut known: Vec<Client> = Vec::new();
+    let mut silent: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    eventually("four", || server.control.stats().curr_connections == 4);
+    assert_eq!(server.client().rest(), b"full\n", "the four are new");
+    thread::sleep(Duration::from_millis(1100));
+    for client in &mut silent {
+        // Requests without a login do not keep the place.
+        client.send(b"echo\n");
+        client.expect(b"echo\n");
+    }
+    for _ in 0..4 {
+        let mut client = server.client();
+        client.send(b"login\n");
+        client.expect(b"login\n");
+        known.push(client);
+    }
+    for client in &mut silent {
+        assert_eq!(client.rest(), b"");
+    }
+    assert_eq!(server.seen.closed.lock().unwrap()[..], [CloseReason::NoLogin; 4]);
+    thread::sleep(Duration::from_millis(1100));
+    assert_eq!(server.client().rest(), b"full\n", "all have logged in");
+    for client in &mut known {
+        client.send(b"echo\n");
+        client.expect(b"echo\n");
+    }
+    let stats = server.control.stats();
+    assert_eq!((stats.total_connections, stats.rejected_connections), (8, 2));
+    assert_eq!(stats.curr_connections, 4);
+}
+
 #[test]
 fn a_full_server_lets_clients_wait() {
     let config = Config { max_connections: 2, rejection: None, ..one_worker() };

@@ -2,10 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use testkit::process::raise_open_files;
+use testkit::wire::End;
+use testkit::{Server, Wire};
 
+use crate::Folder;
 use crate::certificates::Certificates;
+use crate::login::login;
+use crate::onward::proxy;
 use crate::tls::{Both, connect, read};
 
 /// The start of a TLS client's first message: 69 bytes of a record of 512.
@@ -56,6 +63,64 @@ fn unfinished_handshakes_evict_nothing() {
     // The plain state of the connections themselves may take a page of items.
     assert!(lost < before / 20, "{lost} of {before} items went");
     both.assert_alive(&certificates, "half handshakes");
+}
+
+/// A client that attempts one login after another, or sends many attempts at once, has no more time
+/// than a silent one, at the server and at the proxy.
+#[test]
+fn login_attempts_do_not_extend_the_time_for_the_login() {
+    const WRONG: &str = "me wrong";
+    let folder = Folder::new();
+    let users = folder.write("users", "me:secret\n");
+    let server = Server::holdall(&["-Y", &users]);
+    let proxy = proxy(&server.addr().to_string(), "", &["-Y", &users]);
+    let begun = Instant::now();
+    let mut at_once = [server.connect(), proxy.connect()];
+    let mut repeating = [server.connect(), proxy.connect()];
+    for wire in &mut at_once {
+        wire.send(&login(WRONG).repeat(300));
+    }
+    while begun.elapsed() < Duration::from_secs(14) {
+        for wire in &mut repeating {
+            // It fails once the connection is closed.
+            let _ = wire.try_send(&login(WRONG));
+        }
+        thread::sleep(Duration::from_millis(500));
+    }
+    for wire in at_once.iter_mut().chain(&mut repeating) {
+        let (answers, end) = wire.read_to_end(Duration::from_millis(500));
+        assert_ne!(end, End::TimedOut, "it is served without a login");
+        let refused = answers.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).count();
+        assert!(refused <= 11, "{refused} attempts were answered");
+    }
+}
+
+/// Clients that do not log in cannot keep others out, at the server and at the proxy.
+#[test]
+fn connections_without_a_login_give_way_at_the_limit() {
+    const LIMIT: usize = 20;
+    let folder = Folder::new();
+    let users = folder.write("users", "me:secret\n");
+    let backend = Server::holdall(&[]);
+    let server = Server::holdall(&["-Y", &users, "-c", "20"]);
+    let backend_address = backend.addr().to_string();
+    let proxy = proxy(&backend_address, "", &["-Y", &users, "--max-conns", "20"]);
+    for address in [server.addr(), proxy.addr()] {
+        let mut unknown: Vec<Wire> = (0..LIMIT).map(|_| Wire::connect(address)).collect();
+        thread::sleep(Duration::from_millis(1500));
+        for wire in &mut unknown {
+            let _ = wire.try_send(&login("me wrong"));
+        }
+        let mut users: Vec<Wire> = Vec::new();
+        for _ in 0..LIMIT / 2 {
+            let mut wire = Wire::connect(address);
+            wire.expect(&login("me secret"), b"STORED\r\n");
+            users.push(wire);
+        }
+        for wire in &mut users {
+            wire.expect(b"get absent\r\n", b"END\r\n");
+        }
+    }
 }
 
 /// TLS sessions take at most a quarter of `-m`, and no item's memory. The session idle for longest

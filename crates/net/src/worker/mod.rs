@@ -15,12 +15,13 @@
 //! 3. The poller is armed only for the event of the connection's state, so it never returns in
 //!    vain.
 //!
-//! The methods of [`Worker`] are in five files: here the loop and the life of connections, in
-//! `traffic` their bytes, in `unread` those in the kernel, in `timeouts` and `moving` the reasons
-//! for which the loop ends or moves them. All keep one rule: a connection's slot, timer, handle and
-//! charged bytes change together.
+//! The methods of [`Worker`] are in six files: here the loop and the life of connections, in
+//! `traffic` their bytes, in `unread` those in the kernel, in `timeouts`, `places` and `moving` the
+//! reasons for which the loop ends or moves them. All keep one rule: a connection's slot, timer,
+//! handle and charged bytes change together.
 
 mod moving;
+mod places;
 mod timeouts;
 mod traffic;
 mod unread;
@@ -135,6 +136,9 @@ pub(crate) struct Worker<S: Service> {
     /// Made when the first datagram comes.
     datagrams: Option<Datagrams>,
     tls: Option<TlsWorker>,
+    /// Connections whose clients had to log in when they were noted, oldest first. Some may have
+    /// ended or logged in since.
+    unauthenticated: VecDeque<Token>,
     /// Set if there are other workers and connections are gathered.
     consolidator: Option<Consolidator>,
 }
@@ -211,6 +215,7 @@ impl<S: Service> Worker<S> {
                 opened: VecDeque::new(),
                 sessions: 0,
             }),
+            unauthenticated: VecDeque::new(),
             consolidator,
         })
     }
@@ -338,6 +343,7 @@ impl<S: Service> Worker<S> {
                 drop(socket);
                 self.count_off();
             }
+            Message::Extra(socket, peer, others) => self.on_extra(socket, peer, others),
             Message::Accepted(socket, peer) => {
                 let tls = self.begin_tls(&peer);
                 self.open(socket, peer, tls);
@@ -392,6 +398,7 @@ impl<S: Service> Worker<S> {
             return token;
         }
         self.arm_timer(token.slot);
+        self.note_unauthenticated(token);
         match in_handshake {
             Some(true) => self.limit_handshakes(token),
             Some(false) => self.limit_sessions(token),

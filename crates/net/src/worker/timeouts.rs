@@ -59,14 +59,12 @@ impl<S: Service> Worker<S> {
                 continue;
             }
             let login_ms = self.login_deadline_ms(token);
-            let Some((_, conn)) = self.conns.occupant(slot) else { continue };
-            if login_ms.is_some_and(|login_ms| login_ms <= self.now_ms)
-                && !self.service.has_pending_replies(&conn.session)
-            {
+            if login_ms.is_some_and(|login_ms| login_ms <= self.now_ms) && self.end_login(token) {
                 self.conns.set_timer(slot, false);
                 self.close(token, CloseReason::NoLogin);
                 continue;
             }
+            let Some((_, conn)) = self.conns.occupant(slot) else { continue };
             let (limit, reason) = self.patience(conn);
             let last_ms = conn.handle.last_ms();
             let deadline_ms = limit.map(|limit| last_ms.saturating_add(ms(limit)));
@@ -100,6 +98,17 @@ impl<S: Service> Worker<S> {
         is_local || self.service.occupation(&conn.session) == Occupation::Listening
     }
 
+    /// Ends the time for the client's login. True if no answer to an attempt is pending; otherwise
+    /// the client stays for that answer, but cannot attempt another login.
+    fn end_login(&mut self, token: Token) -> bool {
+        let Some(conn) = self.conns.get_mut(token) else { return true };
+        let has_pending_replies = self.service.has_pending_replies(&conn.session);
+        if has_pending_replies {
+            self.service.end_login_time(&mut conn.session);
+        }
+        !has_pending_replies
+    }
+
     /// The deadline of the client's login; `None` if it has logged in, or need not.
     fn login_deadline_ms(&mut self, token: Token) -> Option<u64> {
         let limit = self.limits.login?;
@@ -108,7 +117,11 @@ impl<S: Service> Worker<S> {
         // After a login that another failed attempt ended, the time counts from when this is seen.
         let since_ms =
             conn.unauthenticated_since_ms.filter(|_| is_unauthenticated).unwrap_or(self.now_ms);
+        let was_noted = conn.unauthenticated_since_ms.is_some();
         conn.unauthenticated_since_ms = is_unauthenticated.then_some(since_ms);
+        if is_unauthenticated && !was_noted {
+            self.note_unauthenticated(token);
+        }
         is_unauthenticated.then(|| since_ms.saturating_add(ms(limit)))
     }
 

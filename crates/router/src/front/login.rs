@@ -31,6 +31,8 @@ pub(super) struct Client {
     generation: u64,
     source: Source,
     pending: Option<Pending>,
+    /// The time for the login is over: after the one that is being checked, there is no other.
+    is_time_over: bool,
 }
 
 /// A login without an answer yet.
@@ -50,12 +52,18 @@ impl Client {
             generation: logins.auth.generation(),
             source: Source::of(peer.remote.map(|address| address.ip())),
             pending: None,
+            is_time_over: false,
         }
     }
 
     /// Returns true during a login.
     pub(super) const fn is_pending(&self) -> bool {
         self.pending.is_some()
+    }
+
+    /// Allows no further login while nobody is logged in.
+    pub(super) fn end_time(&mut self) {
+        self.is_time_over = true;
     }
 
     /// Checks the login again after a reload. Returns false if the client may not continue.
@@ -66,6 +74,13 @@ impl Client {
         self.login = auth.renew(&self.login);
         let is_out = was_in && self.login.is_missing();
         !(is_out || is_watching && self.login.forbids_admin())
+    }
+}
+
+impl Session {
+    /// True if the client may not attempt another login: the loop closes the connection.
+    fn is_login_time_over(&self) -> bool {
+        self.client_login.as_ref().is_some_and(|client| client.is_time_over)
     }
 }
 
@@ -120,6 +135,7 @@ impl Front {
             return Step::Stop(Flow::CloseNow);
         };
         match line(input.bytes()) {
+            _ if session.is_login_time_over() => Step::Stop(Flow::NeedInput),
             Line::Incomplete => self.wait_for_login(input),
             Line::TooLong(answer) => {
                 self.queues.get(session.queue).push_ready(answer);
@@ -152,6 +168,7 @@ impl Front {
             return Step::Stop(Flow::CloseNow);
         }
         match packet(input.bytes()) {
+            _ if session.is_login_time_over() => Step::Stop(Flow::NeedInput),
             Packet::Incomplete => self.wait_for_login(input),
             Packet::NoPacket => {
                 session.closes = true;
@@ -249,6 +266,7 @@ impl Front {
         match progress {
             Progress::Accepted(user, generation) => {
                 client.login = Login::Ok(user);
+                client.is_time_over = false;
                 // If there was a reload in the meantime, the next turn finds it.
                 client.generation = generation;
                 self.queues.get(session.queue).push_with(|heap| format.accepted(heap));

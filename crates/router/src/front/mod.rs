@@ -408,6 +408,12 @@ impl Service for Front {
         session.client_login.as_ref().is_some_and(|client| client.login.is_missing())
     }
 
+    fn end_login_time(&mut self, session: &mut Session) {
+        if let Some(client) = &mut session.client_login {
+            client.end_time();
+        }
+    }
+
     fn is_short_of_memory(&self) -> bool {
         reserve::is_low()
     }

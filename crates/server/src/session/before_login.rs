@@ -22,6 +22,8 @@ pub(crate) fn serve(
     output: &mut Output<'_>,
 ) -> Step {
     let step = match wire {
+        // The loop closes the connection.
+        _ if session.is_login_time_over => Step::Stop(Flow::NeedInput),
         Wire::Text => serve_text(cx, session, input, output),
         Wire::Binary => serve_binary(cx, session, input, output),
     };

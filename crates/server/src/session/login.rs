@@ -131,6 +131,7 @@ fn accept(
     out: &mut Vec<u8>,
 ) -> Step {
     session.login = Login::Ok(user);
+    session.is_login_time_over = false;
     // If there was a reload in the meantime, the next request finds it.
     session.generation = generation;
     pending.write(|| format.accepted(out)).into()

@@ -71,6 +71,19 @@ fn a_client_is_unauthenticated_until_it_logs_in() {
     assert!(!open.is_unauthenticated(&client.session));
 }
 
+/// Otherwise a client could stay by attempting one login after another.
+#[test]
+fn after_the_time_for_the_login_no_attempt_is_begun() {
+    let users = File::new("me:secret\n");
+    let mut worker = worker(&["-Y", users.text()]);
+    let mut client = Client::new(&mut worker);
+    let right = b"set a 0 0 9\r\nme secret\r\n";
+    worker.end_login_time(&mut client.session);
+    expect(&mut worker, &mut client, right, b"");
+    assert!(worker.is_unauthenticated(&client.session) && !client.is_closed);
+    assert!(!worker.has_pending_replies(&client.session), "the loop may close it");
+}
+
 #[test]
 fn an_overlong_login_closes_the_connection() {
     let users = File::new("me:secret\n");

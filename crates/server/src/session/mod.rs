@@ -376,6 +376,10 @@ impl Service for Worker {
         self.context.shared.auth.is_some() && session.login.is_missing()
     }
 
+    fn end_login_time(&mut self, session: &mut Session) {
+        session.is_login_time_over = true;
+    }
+
     #[inline]
     fn is_short_of_memory(&self) -> bool {
         reserve::is_low()

@@ -28,6 +28,8 @@ pub struct Session {
     pub(crate) login: Login,
     /// The generation of the users at the last check of the login.
     pub(crate) generation: u64,
+    /// The time for the login is over: after the one that is being checked, there is no other.
+    pub(crate) is_login_time_over: bool,
     /// While a large value waits for room: the end of the wait.
     pub(crate) waits_until: Option<Instant>,
     /// Over UDP: the maximum size of a reply worth building, in bytes.
@@ -165,6 +167,7 @@ impl Session {
             state: State::Commands,
             login: Login::None,
             generation: 0,
+            is_login_time_over: false,
             waits_until: None,
             reply_bytes_max: usize::MAX,
             trace: None,
