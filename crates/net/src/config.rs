@@ -38,7 +38,9 @@ pub struct Config {
     pub counts_unread: bool,
     /// The maximum bytes of the TLS sessions of one worker's connections together. Above it, the
     /// connections that were idle longest, at least one second, are closed; one in the middle of a
-    /// request only after five. If there are none, the new one is closed.
+    /// request only after five. If there are none, the new one is closed. Connections without a
+    /// login ([`crate::Service::is_unauthenticated`]) are closed first, and leave to the others at
+    /// least seven eighths.
     pub session_bytes_max: usize,
     /// The maker of TLS sessions; `None`: every listener is plain.
     pub tls: Option<Arc<TlsAcceptor>>,

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::Worker;
+use super::places::LOGIN_MS;
 use crate::conn::Conn;
 use crate::conn_id::Token;
 use crate::control::ConnState;
@@ -16,6 +17,10 @@ const HANDSHAKES_MAX: usize = 256;
 
 /// If there is one session too many, one in this number of the maximum is closed.
 const SESSIONS_SHARE: usize = 64;
+
+/// Sessions of clients that have not logged in may take one in this number of the maximum from idle
+/// sessions of others. Beyond that, they only take each other's places.
+const UNAUTHENTICATED_SHARE: usize = 8;
 
 /// A session that was used within this time is not closed for others.
 const IDLE_MS: u64 = 1000;
@@ -150,33 +155,53 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// Closes TLS sessions if there are too many, those without a request for longest: first of
-    /// clients that have not logged in. If all others are in use, the new one is closed.
+    /// Closes TLS sessions if there are too many: first of clients that have not logged in, then
+    /// those without a request for longest. If all others are in use, the new one is closed.
     pub(super) fn limit_sessions(&mut self, newcomer: Token) {
         let most = self.limits.sessions_max;
         let too_many = self.tls.as_ref().map_or(0, |tls| tls.sessions.saturating_sub(most));
         if too_many == 0 {
             return;
         }
-        let others = self.conns.iter().filter(|&(token, _)| token != newcomer);
-        let mut idle: Vec<(bool, u64, Token)> = others
-            .filter(|(_, conn)| conn.session_charged > 0 && self.may_give_way(conn))
-            .map(|(token, conn)| {
-                let is_known = !self.service.is_unauthenticated(&conn.session);
-                (is_known, conn.rested_ms, token)
-            })
-            .collect();
+        let mut leaving = self.sessions_that_may_go(newcomer, most / UNAUTHENTICATED_SHARE);
         // Some more than needed, so that not every new session costs a check of all.
-        let count = too_many.max(most / SESSIONS_SHARE).min(idle.len());
+        let count = too_many.max(most / SESSIONS_SHARE).min(leaving.len());
         if count == 0 {
             return self.close(newcomer, CloseReason::Crowded);
         }
-        idle.select_nth_unstable_by_key(count - 1, |&(is_known, rested_ms, _)| {
-            (is_known, rested_ms)
-        });
-        for (.., token) in idle.drain(..count) {
+        leaving
+            .select_nth_unstable_by_key(count - 1, |&(is_known, since_ms, _)| (is_known, since_ms));
+        for (.., token) in leaving.drain(..count) {
             self.close(token, CloseReason::Crowded);
         }
+    }
+
+    /// The sessions that may be closed for a new one: with true, since when it has been idle, the
+    /// session of a client that has logged in or need not; with false, since when it has had no
+    /// login, that of another client, whose requests, all refused, do not keep it. If such clients
+    /// have at most `unauthenticated_max` sessions, each has some time for its login.
+    fn sessions_that_may_go(
+        &self,
+        newcomer: Token,
+        unauthenticated_max: usize,
+    ) -> Vec<(bool, u64, Token)> {
+        let mut known = Vec::new();
+        let mut unauthenticated = Vec::new();
+        for (token, conn) in self.conns.iter().filter(|(_, conn)| conn.session_charged > 0) {
+            if self.service.is_unauthenticated(&conn.session) {
+                let since_ms = conn.unauthenticated_since_ms.unwrap_or(self.now_ms);
+                unauthenticated.push((false, since_ms, token));
+            } else if token != newcomer && self.may_give_way(conn) {
+                known.push((true, conn.rested_ms, token));
+            }
+        }
+        let is_share_full = unauthenticated.len() > unauthenticated_max;
+        let may_go = |&(_, since_ms, token): &(bool, u64, Token)| {
+            let had_time = self.now_ms.saturating_sub(since_ms) >= LOGIN_MS;
+            token != newcomer && (is_share_full || had_time)
+        };
+        known.extend(unauthenticated.into_iter().filter(may_go));
+        known
     }
 
     /// True if the connection is idle, or in the middle of a request for so long that others come

@@ -1,0 +1,138 @@
+//! The memory of TLS sessions is limited, and clients without a login take it from nobody.
+#![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
+
+use certs::ClientOptions;
+use common::{Running, eventually, one_worker};
+use net::{Config, Listen, TlsAcceptor, TlsMode, TlsOptions};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+/// The charge of one session.
+const SESSION_BYTES: usize = 16 << 10;
+
+/// A certificate for `localhost` that is its own authority, and its key; removed at the end.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let folder = env::temp_dir().join(format!("net-tls-{}-{name}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let made = Command::new("openssl")
+            .args(["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=localhost"])
+            .args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+            .args(["-addext", "subjectAltName=DNS:localhost"])
+            .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+            .args(["-keyout", "key.pem", "-out", "cert.pem"])
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn acceptor(&self) -> Arc<TlsAcceptor> {
+        let (chain_cert, key) = (self.path("cert.pem"), self.path("key.pem"));
+        let options = TlsOptions { chain_cert, key, ..TlsOptions::default() };
+        Arc::new(TlsAcceptor::open(options, vec![TlsMode::Standard]).unwrap())
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server with TLS that takes at most this many sessions.
+fn server(files: &Files, sessions_max: usize, config: Config) -> Running {
+    let tcp = vec!["127.0.0.1:0".parse().unwrap()];
+    let listen = Listen { tcp, backlog: 1024, ..Listen::default() };
+    let session_bytes_max = sessions_max * SESSION_BYTES;
+    Running::listen(&listen, &Config { session_bytes_max, tls: Some(files.acceptor()), ..config })
+}
+
+struct Client(StreamOwned<ClientConnection, TcpStream>);
+
+impl Client {
+    fn new(server: &Running, config: &Arc<ClientConfig>) -> Self {
+        let name = ServerName::try_from("localhost").unwrap();
+        let session = ClientConnection::new(Arc::clone(config), name).unwrap();
+        let socket = TcpStream::connect(server.address()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Self(StreamOwned::new(session, socket))
+    }
+
+    /// Sends a line that the server returns. False if it has closed the connection.
+    fn ask(&mut self, line: &[u8]) -> bool {
+        let mut got = vec![0; line.len()];
+        self.0.write_all(line).is_ok() && self.0.read_exact(&mut got).is_ok() && got == line
+    }
+}
+
+/// Clients without a login that are never idle, and that come again when they are closed.
+#[test]
+fn sessions_without_a_login_close_no_others() {
+    const MOST: usize = 64;
+    let files = Files::new("crowd");
+    let login_timeout = Some(Duration::from_secs(60));
+    let server = server(&files, MOST, Config { login_timeout, ..one_worker() });
+    let config = certs::client_config(&ClientOptions::default()).unwrap();
+    let mut known: Vec<Client> = (0..10).map(|_| Client::new(&server, &config)).collect();
+    for client in &mut known {
+        assert!(client.ask(b"login\n"));
+    }
+    // They are idle now.
+    thread::sleep(Duration::from_millis(1100));
+    let end = Instant::now() + Duration::from_secs(4);
+    let crowd = || {
+        let mut clients = Vec::new();
+        while Instant::now() < end {
+            if clients.len() < MOST / 8 {
+                clients.push(Client::new(&server, &config));
+            }
+            // Each is asked at least once per second.
+            clients.retain_mut(|client: &mut Client| client.ask(b"echo\n"));
+        }
+    };
+    thread::scope(|scope| (0..16).for_each(|_| drop(scope.spawn(crowd))));
+    assert!(server.control.stats().tls_kicks > 0, "there was no crowd");
+    for client in &mut known {
+        assert!(client.ask(b"echo\n"), "a client that has logged in was closed");
+    }
+    let mut newcomer = Client::new(&server, &config);
+    assert!(newcomer.ask(b"login\n"), "a user cannot log in");
+}
+
+/// Idle sessions of clients that have logged in give way to new ones of which most log in.
+#[test]
+fn idle_sessions_give_way_to_clients_that_log_in() {
+    const MOST: usize = 64;
+    let files = Files::new("pool");
+    let login_timeout = Some(Duration::from_secs(60));
+    let server = server(&files, MOST, Config { login_timeout, ..one_worker() });
+    let config = certs::client_config(&ClientOptions::default()).unwrap();
+    let mut idle: Vec<Client> = (0..MOST).map(|_| Client::new(&server, &config)).collect();
+    for client in &mut idle {
+        assert!(client.ask(b"login\n"));
+    }
+    thread::sleep(Duration::from_millis(1100));
+    let mut others: Vec<Client> = (0..MOST / 2).map(|_| Client::new(&server, &config)).collect();
+    for client in &mut others {
+        assert!(client.ask(b"login\n"), "it is refused for idle ones");
+    }
+    eventually("idle ones closed", || server.control.stats().tls_kicks >= (MOST / 2) as u64);
+}
