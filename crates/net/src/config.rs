@@ -18,8 +18,8 @@ pub struct Config {
     /// The maximum number of open connections, over all workers.
     pub max_connections: usize,
     /// At the limit, a new client receives this and is closed (memcached's `maxconns_fast`), unless
-    /// a connection without a login gives it its place (see [`Self::login_timeout`]). `None`: it
-    /// waits unaccepted.
+    /// a connection without a login gives it its place (see [`Self::login_timeout`]). A client of a
+    /// listener with TLS receives a TLS alert instead. `None`: it waits unaccepted.
     pub rejection: Option<&'static [u8]>,
     /// TCP connections on which no byte moves for this long are closed, except those that listen
     /// ([`crate::Occupation::Listening`]).

@@ -15,6 +15,7 @@ use crate::mailbox::{EventFd, Mailbox, Message};
 use crate::peer::{ListenAddress, Peer};
 use crate::placement::Load;
 use crate::sockets::Sockets;
+use crate::tls::TlsAcceptor;
 
 /// Observes and ends the running server; cheap to clone, usable from any thread, even a session's
 /// own.
@@ -46,11 +47,17 @@ pub(crate) struct AcceptShared {
     pub(crate) max_connections: AtomicUsize,
     /// Sent to a client that is refused; see [`Config::rejection`].
     pub(crate) rejection: Option<&'static [u8]>,
+    /// The TLS of the listeners, if any has it.
+    tls: Option<Arc<TlsAcceptor>>,
     /// One for each listener of connections.
     by_listener: Vec<ListenerCounts>,
     pub(crate) disabled: AtomicU64,
     pub(crate) disabled_us: AtomicU64,
 }
+
+/// The alert `internal_error`, as a record of TLS 1.0, which every client reads: the server cannot
+/// serve, for a reason that is not the client's. No alert names a limit.
+const REFUSAL_ALERT: &[u8] = &[0x15, 3, 1, 0, 2, 2, 80];
 
 /// Connections that came to one listener.
 #[derive(Debug)]
@@ -76,9 +83,14 @@ impl AcceptShared {
     /// Refuses a connection over the limit: sends the reason, if the socket takes it.
     pub(crate) fn refuse(&self, socket: &OwnedFd, listener: &Arc<ListenAddress>) {
         self.reject(listener);
+        let is_encrypted = match (&**listener, &self.tls) {
+            (ListenAddress::Tcp(_, place), Some(tls)) => tls.is_encrypted(*place),
+            _ => false,
+        };
+        let text = self.rejection.unwrap_or_default();
+        let reason = if is_encrypted { REFUSAL_ALERT } else { text };
         // A peer that does not read the reason is refused without it.
-        let reason = IoSlice::new(self.rejection.unwrap_or_default());
-        let _ = send_slices(socket.as_fd(), &[reason]);
+        let _ = send_slices(socket.as_fd(), &[IoSlice::new(reason)]);
     }
 
     /// Counts a rejected connection.
@@ -319,6 +331,7 @@ impl Shared {
                 is_waiting: AtomicBool::new(false),
                 max_connections: AtomicUsize::new(config.max_connections),
                 rejection: config.rejection,
+                tls: config.tls.clone(),
                 by_listener: sockets
                     .streams
                     .iter()

@@ -83,6 +83,19 @@ impl Client {
     }
 }
 
+/// A TLS client can read an alert, but no text.
+#[test]
+fn a_full_server_refuses_tls_clients_by_an_alert() {
+    let files = Files::new("full");
+    let limits = Config { max_connections: 1, rejection: Some(b"full\n"), ..one_worker() };
+    let server = server(&files, 64, limits);
+    let _first = server.client();
+    eventually("one", || server.control.stats().curr_connections == 1);
+    let mut refused = Vec::new();
+    TcpStream::connect(server.address()).unwrap().read_to_end(&mut refused).unwrap();
+    assert_eq!(refused, [0x15, 3, 1, 0, 2, 2, 80], "the fatal alert internal_error");
+}
+
 /// Clients without a login that are never idle, and that come again when they are closed.
 #[test]
 fn sessions_without_a_login_close_no_others() {

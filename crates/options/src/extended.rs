@@ -192,7 +192,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
         "maxconns_fast",
         Value::None,
         "on",
-        "refuse a connection over the limit with an error line",
+        "refuse a connection over the limit with an error line, or with TLS by an alert",
         |draft, _| {
             draft.options.maxconns_fast = true;
             Ok(())

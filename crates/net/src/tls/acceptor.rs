@@ -126,6 +126,11 @@ impl TlsAcceptor {
         self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
+    /// True if connections from the listener with this place in [`crate::Listen::tcp`] use TLS.
+    pub(crate) fn is_encrypted(&self, listener: usize) -> bool {
+        self.modes.get(listener).is_some_and(|mode| *mode != TlsMode::Plain)
+    }
+
     /// Starts the session of a connection from this listener; `None` when it is plain.
     ///
     /// # Errors
