@@ -8,12 +8,13 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
 use certs::ClientOptions;
 use common::{Running, eventually, one_worker};
-use net::{Config, Listen, TlsAcceptor, TlsMode, TlsOptions};
+use net::{Config, Listen, TlsAcceptor, TlsMode, TlsOptions, Verify};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -46,7 +47,8 @@ impl Files {
 
     fn acceptor(&self) -> Arc<TlsAcceptor> {
         let (chain_cert, key) = (self.path("cert.pem"), self.path("key.pem"));
-        let options = TlsOptions { chain_cert, key, ..TlsOptions::default() };
+        let (ca_cert, verify) = (Some(chain_cert.clone()), Verify::Request);
+        let options = TlsOptions { chain_cert, key, ca_cert, verify, ..TlsOptions::default() };
         Arc::new(TlsAcceptor::open(options, vec![TlsMode::Standard]).unwrap())
     }
 }
@@ -81,6 +83,32 @@ impl Client {
         let mut got = vec![0; line.len()];
         self.0.write_all(line).is_ok() && self.0.read_exact(&mut got).is_ok() && got == line
     }
+}
+
+/// A session keeps the certificates that its client sent.
+#[test]
+fn the_certificates_of_a_client_count() {
+    const MORE: usize = 30;
+    let files = Files::new("chain");
+    let server = server(&files, 64, one_worker());
+    let held = |chain: &str| {
+        let options = ClientOptions {
+            chain_cert: Some(files.path(chain)),
+            key: Some(files.path("key.pem")),
+            ..ClientOptions::default()
+        };
+        let mut client = Client::new(&server, &certs::client_config(&options).unwrap());
+        assert!(client.ask(b"echo\n"));
+        let held = server.seen.held.load(Ordering::SeqCst).unsigned_abs();
+        drop(client);
+        eventually("closed", || server.control.stats().curr_connections == 0);
+        held
+    };
+    let text = fs::read_to_string(files.path("cert.pem")).unwrap();
+    fs::write(files.path("long.pem"), text.repeat(1 + MORE)).unwrap();
+    let one = certs::certificates(&files.path("cert.pem")).unwrap()[0].len();
+    assert_eq!(held("long.pem") - held("cert.pem"), MORE * one);
+    assert_eq!(server.seen.held.load(Ordering::SeqCst), 0);
 }
 
 /// A TLS client can read an alert, but no text.

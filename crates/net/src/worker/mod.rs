@@ -52,7 +52,7 @@ use crate::peer::{ListenAddress, Peer};
 use crate::placement::Placement;
 use crate::service::{CloseReason, DatagramFate, Flow, Occupation, Service};
 use crate::timer_wheel::TimerWheel;
-use crate::tls::{self, HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
+use crate::tls::{HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
 use moving::Consolidator;
 use unread::{LISTED_BYTES, Looks};
 
@@ -84,8 +84,8 @@ pub(crate) struct Limits {
     buffer_bytes_max: usize,
     /// Replies in the kernel count as buffers.
     counts_unread: bool,
-    /// TLS sessions whose handshake is done.
-    sessions_max: usize,
+    /// Bytes of TLS sessions whose handshake is done.
+    session_bytes_max: usize,
     /// The number of connections with room from the start.
     connections_expected: usize,
     placement: Placement,
@@ -99,7 +99,7 @@ impl Limits {
             stall: config.stall_timeout,
             buffer_bytes_max: config.buffer_bytes_max,
             counts_unread: config.counts_unread,
-            sessions_max: config.session_bytes_max / tls::SESSION_BYTES.unsigned_abs(),
+            session_bytes_max: config.session_bytes_max,
             connections_expected: config.connections_expected(),
             placement: config.placement,
         }
@@ -151,8 +151,16 @@ struct TlsWorker {
     plain: Vec<u8>,
     /// The connections opened last, and when: only these may have unfinished handshakes.
     opened: VecDeque<(Token, u64)>,
-    /// Sessions whose handshake is done.
-    sessions: usize,
+    /// Bytes of the sessions whose handshake is done.
+    session_bytes: usize,
+}
+
+impl TlsWorker {
+    /// Counts the session of a connection whose handshake is done.
+    fn charge<S>(&mut self, conn: &mut Conn<S>) {
+        conn.session_charged = conn.tls.as_ref().map_or(0, |tls| tls.session_bytes());
+        self.session_bytes += conn.session_charged.unsigned_abs();
+    }
 }
 
 impl<S: Service> Worker<S> {
@@ -213,7 +221,7 @@ impl<S: Service> Worker<S> {
                 scratch: Scratch::new(),
                 plain: vec![0; INPUT_MAX + OPENED_BYTES_MAX],
                 opened: VecDeque::new(),
-                sessions: 0,
+                session_bytes: 0,
             }),
             unauthenticated: VecDeque::new(),
             consolidator,
@@ -383,9 +391,8 @@ impl<S: Service> Worker<S> {
         if in_handshake == Some(false)
             && let Some(tls) = &mut self.tls
         {
-            conn.session_charged = tls::SESSION_BYTES;
+            tls.charge(&mut conn);
             conn.rested_ms = self.now_ms;
-            tls.sessions += 1;
         }
         let bytes = conn_bytes(&conn);
         let token = self.conns.insert(conn);
@@ -453,7 +460,7 @@ impl<S: Service> Worker<S> {
         self.charge_buffers(conn.charged, 0);
         self.budget.charge(-conn_bytes(&conn));
         if let Some(tls) = &mut self.tls {
-            tls.sessions -= usize::from(conn.session_charged > 0);
+            tls.session_bytes -= conn.session_charged.unsigned_abs();
         }
         Some(conn)
     }

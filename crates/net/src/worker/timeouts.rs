@@ -10,7 +10,7 @@ use crate::conn_id::Token;
 use crate::control::ConnState;
 use crate::peer::ListenAddress;
 use crate::service::{CloseReason, Occupation, Service};
-use crate::tls::Broken;
+use crate::tls::{Broken, SESSION_BYTES};
 
 /// Of one worker's connections, only this many of the last opened may have unfinished handshakes.
 const HANDSHAKES_MAX: usize = 256;
@@ -158,12 +158,16 @@ impl<S: Service> Worker<S> {
     /// Closes TLS sessions if there are too many: first of clients that have not logged in, then
     /// those without a request for longest. If all others are in use, the new one is closed.
     pub(super) fn limit_sessions(&mut self, newcomer: Token) {
-        let most = self.limits.sessions_max;
-        let too_many = self.tls.as_ref().map_or(0, |tls| tls.sessions.saturating_sub(most));
-        if too_many == 0 {
+        let most_bytes = self.limits.session_bytes_max;
+        let excess =
+            self.tls.as_ref().map_or(0, |tls| tls.session_bytes.saturating_sub(most_bytes));
+        if excess == 0 {
             return;
         }
-        let mut leaving = self.sessions_that_may_go(newcomer, most / UNAUTHENTICATED_SHARE);
+        // A session has at least these bytes.
+        let each = SESSION_BYTES.unsigned_abs();
+        let (too_many, most) = (excess.div_ceil(each), most_bytes / each);
+        let mut leaving = self.sessions_that_may_go(newcomer, most_bytes / UNAUTHENTICATED_SHARE);
         // Some more than needed, so that not every new session costs a check of all.
         let count = too_many.max(most / SESSIONS_SHARE).min(leaving.len());
         if count == 0 {
@@ -179,23 +183,24 @@ impl<S: Service> Worker<S> {
     /// The sessions that may be closed for a new one: with true, since when it has been idle, the
     /// session of a client that has logged in or need not; with false, since when it has had no
     /// login, that of another client, whose requests, all refused, do not keep it. If such clients
-    /// have at most `unauthenticated_max` sessions, each has some time for its login.
+    /// have at most `unauthenticated_bytes_max`, each has some time for its login.
     fn sessions_that_may_go(
         &self,
         newcomer: Token,
-        unauthenticated_max: usize,
+        unauthenticated_bytes_max: usize,
     ) -> Vec<(bool, u64, Token)> {
         let mut known = Vec::new();
-        let mut unauthenticated = Vec::new();
+        let (mut unauthenticated, mut unauthenticated_bytes) = (Vec::new(), 0);
         for (token, conn) in self.conns.iter().filter(|(_, conn)| conn.session_charged > 0) {
             if self.service.is_unauthenticated(&conn.session) {
                 let since_ms = conn.unauthenticated_since_ms.unwrap_or(self.now_ms);
+                unauthenticated_bytes += conn.session_charged.unsigned_abs();
                 unauthenticated.push((false, since_ms, token));
             } else if token != newcomer && self.may_give_way(conn) {
                 known.push((true, conn.rested_ms, token));
             }
         }
-        let is_share_full = unauthenticated.len() > unauthenticated_max;
+        let is_share_full = unauthenticated_bytes > unauthenticated_bytes_max;
         let may_go = |&(_, since_ms, token): &(bool, u64, Token)| {
             let had_time = self.now_ms.saturating_sub(since_ms) >= LOGIN_MS;
             token != newcomer && (is_share_full || had_time)

@@ -9,7 +9,7 @@ use crate::control::{ConnState, add};
 use crate::io::{Outcome, Sent};
 use crate::peer::{ListenAddress, Peer};
 use crate::service::{CloseReason, Flow, Service};
-use crate::tls::{self, Broken, Tls};
+use crate::tls::{Broken, Tls};
 
 impl<S: Service> Worker<S> {
     /// Handles the events of several connections: all are read before the first is served, so that
@@ -137,8 +137,7 @@ impl<S: Service> Worker<S> {
         add(&counters.bytes_read, (len - before) as u64);
         add(&counters.tls_sessions, u64::from(is_new));
         if is_new {
-            conn.session_charged = tls::SESSION_BYTES;
-            tls.sessions += 1;
+            tls.charge(conn);
             self.budget.charge(conn.session_charged);
             conn.rested_ms = self.now_ms;
             self.limit_sessions(token);
