@@ -19,7 +19,7 @@ const KEYS_OF_TABLES: &str =
     "[keys.tables]\n\"public.users\" = \"user:{id}\"\n\"public.parted\" = \"user:{id}\"";
 
 /// Changes of the contents of PostgreSQL's tables, or of its log.
-const OF_POSTGRES: [&str; 16] = [
+const OF_POSTGRES: [&str; 17] = [
     "TRUNCATE users",
     "/* tool */ truncate\ntable only public.\"users\"",
     "UPDATE users SET mail = 'b'",
@@ -36,6 +36,7 @@ const OF_POSTGRES: [&str; 16] = [
      ALTER PUBLICATION cached SET (publish = 'insert, update, delete, truncate'); COMMIT",
     "DROP PUBLICATION cached",
     "ALTER TABLE users ALTER id TYPE INT",
+    "ALTER TABLE users ALTER mail TYPE TEXT USING upper(mail)",
     "ALTER TABLE users DROP mail, ADD mail TEXT",
     "TRUNCATE p0",
     "ALTER TABLE parted DETACH PARTITION p0",

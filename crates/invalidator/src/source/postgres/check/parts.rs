@@ -53,9 +53,12 @@ pub(super) async fn of(
     for [number, kind, label] in connection.rows_of(&labels).await? {
         parts.insert(format!("value {number} of type {kind} in table {table}"), label);
     }
+    // The tree of a table that is no partition and has none is empty.
     let files = format!(
         "SELECT c.oid::text, p.level::text, c.relfilenode::text FROM pg_partition_tree({class}) p \
-         JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf"
+         JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf UNION \
+         SELECT c.oid::text, '0', c.relfilenode::text FROM pg_class c \
+         WHERE c.oid = {class} AND c.relkind = 'r'"
     );
     for [number, level, file] in connection.rows_of(&files).await? {
         let name = match level.as_str() {
