@@ -203,11 +203,7 @@ impl MysqlSource {
     }
 
     /// Connects to a server that can be followed from there.
-    async fn fit(
-        &self,
-        name: &str,
-        from: Option<&Position>,
-    ) -> Result<Fit, SourceError> {
+    async fn fit(&self, name: &str, from: Option<&Position>) -> Result<Fit, SourceError> {
         let mut server = server::Server::connect(&self.settings, name).await?;
         let findings = check::check(&mut server, &self.settings, &self.rules).await?;
         if let Some(finding) = findings.iter().find(|finding| finding.is_fatal) {
