@@ -4,8 +4,9 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{ask, proxy, stat};
@@ -109,6 +110,82 @@ fn a_fast_reader_gets_large_values() {
         stream.read_exact(&mut next).unwrap();
         assert_eq!(&next, b"VERSION ");
     }
+}
+
+/// All replies wait, 60 MB in front of those to the commands.
+#[test]
+fn replies_to_commands_follow_large_values_that_wait() {
+    let (server, address) = proxied(&[]);
+    store(&server, "big", 1_000_000);
+    store(&server, "small", 5);
+    let mut stream = connect(address);
+    // A client with small replies may send all at once.
+    stream.write_all("get small\r\n".repeat(100).as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 2900]).unwrap();
+    let gets = format!("get{}\r\n", " big".repeat(60));
+    let commands = "set new 0 0 3\r\nabc\r\ndelete small\r\nms quiet 1 q\r\n1\r\nmn\r\n";
+    stream.write_all((gets + commands).as_bytes()).unwrap();
+    let is_stored = || ask(server.addr(), "get quiet\r\n").starts_with("VALUE");
+    eventually("all are executed", is_stored);
+    let (mut replies, mut part) = (Vec::new(), vec![0; MB]);
+    while !replies.ends_with(b"MN\r\n") {
+        let len = stream.read(&mut part).unwrap();
+        assert!(len > 0, "the proxy closes the connection");
+        replies.extend_from_slice(&part[..len]);
+    }
+    let end = String::from_utf8_lossy(&replies[replies.len() - 100..]).into_owned();
+    assert!(end.ends_with("\r\nSTORED\r\nDELETED\r\nMN\r\n"), "{end}");
+}
+
+/// A server of the value `big` that waits before each of its values until the client has read the
+/// previous one.
+fn paced_server(len: usize, allowed: &'static AtomicUsize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let sent: &AtomicUsize = Box::leak(Box::default());
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut output = stream.try_clone().unwrap();
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    for _ in line.split(' ').filter(|word| *word == "big") {
+                        let number = sent.fetch_add(1, Ordering::SeqCst);
+                        eventually("the client reads", || allowed.load(Ordering::SeqCst) > number);
+                        write!(output, "VALUE big 0 {len}\r\n").unwrap();
+                        output.write_all(&vec![b'v'; len]).unwrap();
+                        output.write_all(b"\r\n").unwrap();
+                    }
+                    output.write_all(b"END\r\n").unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+/// The limit on waiting replies does not count those that have left.
+#[test]
+fn a_reading_client_gets_any_number_of_values() {
+    const LEN: usize = 1_000_000;
+    const VALUES: usize = 80;
+    let allowed: &AtomicUsize = Box::leak(Box::default());
+    let server = paced_server(LEN, allowed);
+    let config = format!(r#"{{"pools":{{"A":{{"servers":["{server}"]}}}},"route":"PoolRoute|A"}}"#);
+    let address = proxy(&["--config-str", &config]).unwrap();
+    let mut stream = connect(address);
+    stream.write_all(format!("get{}\r\n", " big".repeat(VALUES)).as_bytes()).unwrap();
+    let head = format!("VALUE big 0 {LEN}\r\n");
+    let mut got = vec![0; head.len() + LEN + 2];
+    for number in 0..VALUES {
+        allowed.store(number + 1, Ordering::SeqCst);
+        stream.read_exact(&mut got).unwrap();
+        assert!(got.starts_with(head.as_bytes()) && got.ends_with(b"v\r\n"), "{number}");
+    }
+    let mut end = [0; 5];
+    stream.read_exact(&mut end).unwrap();
+    assert_eq!(&end, b"END\r\n");
+    let held = stat(address, "client_memory");
+    assert!(held < MB as u64, "{held} bytes are held");
 }
 
 #[test]

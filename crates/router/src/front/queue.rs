@@ -15,9 +15,11 @@
 //!    to another client than the requester.
 //! 2. Replies leave only from the front of a queue.
 //! 3. Only slots refer to places in the heap. It is cleared, or given away, as soon as there are
-//!    none, possibly during a request with outstanding keys.
-//! 4. A place in a heap and the number of slots or queues fit 32 bits: [`HEAP_BYTES_CUT`] and one
-//!    reply limit a heap, and the number of connections limits the others.
+//!    none, possibly during a request with outstanding keys. Before it grows, it is replaced if no
+//!    slot refers to half of it.
+//! 4. A place in a heap and the number of slots or queues fit 32 bits: twice the sum of
+//!    [`HEAP_BYTES_CUT`] and one reply limits a heap, and the number of connections limits the
+//!    others.
 //!
 //! The memory of a queue is counted where it changes, and reported to all workers' account
 //! ([`super::account`]) at the end of the turn. The list of queues is not a ready-made slab,
@@ -49,8 +51,9 @@ pub(crate) const SLOTS_MAX: usize = 1024;
 /// have left.
 pub(crate) const HEAP_BYTES_MAX: usize = 256 * 1024;
 
-/// Maximum bytes of waiting replies; later ones become errors. Requests sent before the limit above
-/// was reached may ask for many large values.
+/// Maximum bytes of waiting replies; later values become errors. Requests sent before the limit
+/// above was reached may ask for many large values. Small replies never become errors: a client
+/// must learn whether its stores and deletes were executed, and they take little memory.
 const HEAP_BYTES_CUT: usize = 32 << 20;
 
 /// The error for them.
@@ -81,6 +84,8 @@ pub(crate) struct Queue {
     /// The number of the first slot.
     base: u32,
     heap: Vec<u8>,
+    /// Bytes of the heap to which no slot refers any more.
+    unused_bytes: usize,
     /// Unanswered tickets.
     outstanding: u32,
     /// Bytes of their requests' values.
@@ -219,6 +224,7 @@ impl Queues {
     fn rest(&mut self, number: u32) {
         let queue = &mut self.queues[number as usize];
         queue.reply_bytes /= 2;
+        queue.unused_bytes = 0;
         if queue.heap.capacity() <= HEAP_KEPT {
             queue.heap.clear();
         } else {
@@ -324,26 +330,29 @@ impl Sink for Queues {
             return;
         };
         let index = seq.wrapping_sub(queue.base) as usize;
-        let Some(slot) = queue.slots.get_mut(index) else { return };
+        let Some(mut slot) = queue.slots.get_mut(index) else { return };
         queue.asked_bytes -= slot.asked_bytes as usize;
         slot.asked_bytes = 0;
-        let start = queue.heap.len();
-        let client_key = (slot.start as usize, slot.len as usize);
-        let (reply, value_bytes) = if start > HEAP_BYTES_CUT {
-            (&TOO_MUCH, TOO_MUCH.value.len())
-        } else {
-            (reply, value_bytes)
-        };
-        let needed = REPLY_REST_BYTES + client_key.1 + value_bytes;
+        let waiting_bytes = queue.heap.len() - queue.unused_bytes;
+        let is_cut = value_bytes > HEAP_KEPT && waiting_bytes > HEAP_BYTES_CUT;
+        let (reply, value_bytes) =
+            if is_cut { (&TOO_MUCH, TOO_MUCH.value.len()) } else { (reply, value_bytes) };
+        let needed = REPLY_REST_BYTES + slot.len as usize + value_bytes;
         let is_small = value_bytes <= HEAP_KEPT;
         queue.small_replies =
             if is_small { (queue.small_replies + 1).min(SMALL_REPLIES_MAX) } else { 0 };
-        let lacks_room = queue.heap.capacity() - start < needed;
-        if lacks_room && !self.spares.grow(&mut queue.heap, needed) {
-            queue.give_up();
-            self.account.dropped.push(conn);
-            return;
+        let lacks_room = queue.heap.capacity() - queue.heap.len() < needed;
+        if lacks_room {
+            if !queue.make_room(needed, &mut self.spares) {
+                queue.give_up();
+                self.account.dropped.push(conn);
+                return;
+            }
+            let Some(moved) = queue.slots.get_mut(index) else { return };
+            slot = moved;
         }
+        let start = queue.heap.len();
+        let client_key = (slot.start as usize, slot.len as usize);
         let grows = lacks_room && value_bytes.max(start) > HEAP_KEPT;
         if grows {
             queue.reply_bytes = needed.max(queue.reply_bytes / 2);
@@ -356,6 +365,7 @@ impl Sink for Queues {
         if slot.kind == Kind::OnlyKey && !slot.is_error {
             queue.heap.extend_from_slice(proto::reply::END);
         }
+        queue.unused_bytes += client_key.1;
         slot.is_ready = true;
         (slot.start, slot.len) = (to_u32(start), to_u32(queue.heap.len() - start));
         if index == 0 && !queue.is_resumed {
@@ -429,7 +439,29 @@ impl Queue {
     #[cold]
     fn give_up(&mut self) {
         (self.heap, self.slots) = (Vec::new(), VecDeque::new());
-        (self.asked_bytes, self.is_broken) = (0, true);
+        (self.asked_bytes, self.unused_bytes, self.is_broken) = (0, 0, true);
+    }
+
+    /// Makes room for `needed` more bytes of replies. If no slot refers to most of a large heap,
+    /// only the rest is kept, in another heap. Returns false without memory.
+    #[inline(never)]
+    fn make_room(&mut self, needed: usize, spares: &mut Spares) -> bool {
+        let waiting_bytes = self.heap.len() - self.unused_bytes;
+        if self.unused_bytes < HEAP_BYTES_MAX.max(waiting_bytes) {
+            return spares.grow(&mut self.heap, needed);
+        }
+        let mut heap = Vec::new();
+        if !spares.grow(&mut heap, waiting_bytes + needed) {
+            return false;
+        }
+        for slot in &mut self.slots {
+            let place = slot.start as usize..slot.start as usize + slot.len as usize;
+            slot.start = to_u32(heap.len());
+            heap.extend_from_slice(self.heap.get(place).unwrap_or_default());
+        }
+        self.heap = heap;
+        self.unused_bytes = 0;
+        true
     }
 
     /// The proxy memory that the client holds, in bytes.
@@ -519,6 +551,7 @@ impl Queue {
                 self.line_error = None;
             }
             self.slots.pop_front();
+            self.unused_bytes += slot.len as usize;
             self.base = self.base.wrapping_add(1);
             if output.is_full() && !output.flush() {
                 return false;
