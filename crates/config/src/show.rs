@@ -1,7 +1,7 @@
 //! `holdall config show`: every setting, its value, and the origin of the value.
 
 use options::Options;
-use options::settings::{Given, Kind, Origin, settings};
+use options::settings::{self, Given, Kind, Origin, settings};
 use serde_json::{Value, json};
 
 /// A setting as a server would have it.
@@ -22,10 +22,10 @@ pub struct Shown {
 /// Every setting, in the order of the help.
 #[must_use]
 pub fn shown(options: &Options, given: &[Given]) -> Vec<Shown> {
-    let one = |setting: options::settings::Setting| {
+    let one = |setting: settings::Setting| {
         let given = given.iter().find(|given| given.key == setting.key);
         let value = match given {
-            Some(given) => given.values.join(","),
+            Some(given) => settings::shown(&given.key, &given.values, ","),
             None => default_of(&setting.key, setting.kind, setting.default, options),
         };
         let origin = given.map_or(Origin::Default, |given| given.origin.clone());

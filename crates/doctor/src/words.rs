@@ -1,5 +1,7 @@
 //! The flags on memcached's command line.
 
+use hostport::without_login;
+
 /// The words of a command line, without the program's name.
 #[derive(Clone, Debug)]
 pub(crate) struct Words(pub Vec<String>);
@@ -77,8 +79,12 @@ impl Words {
     }
 }
 
-/// A word without the values of options that name keys, users or rights.
+/// A word without the values of options that name keys, users or rights, and without the login of a
+/// URL.
 pub(crate) fn without_files(word: &str) -> String {
+    if word.contains("://") {
+        return without_login(word).into_owned();
+    }
     let hidden = |part: &str| match part.split_once('=') {
         Some((name, rest)) if name.starts_with("--ext") => {
             format!("{name}={}", without_files(rest))
@@ -124,6 +130,8 @@ mod tests {
             ("-otrack_sizes,rights=/r -t 4", "-otrack_sizes,rights=.. -t 4"),
             ("--extended=ssl_key=/k,rights=/r", "--extended=ssl_key=..,rights=.."),
             ("--console 127.0.0.1:1,--auth-file=/u", "--console 127.0.0.1:1,--auth-file=.."),
+            ("--otlp http://ann:a,b@c:4318", "--otlp http://***@c:4318"),
+            ("--otlp=https://ann:pw@c -m 5", "--otlp=https://***@c -m 5"),
         ] {
             assert_eq!(shown(line), wanted, "{line}");
         }

@@ -1,9 +1,13 @@
-//! Splits `HOST:PORT` as operators write it, and adds a default port.
+//! Splits `HOST:PORT` as operators write it, adds a default port, and hides the login of a URL.
 //!
 //! A host may be an IPv6 address with or without brackets, whose colons do not start a port.
 #![forbid(unsafe_code)]
 
+mod login;
+
 use std::net::Ipv6Addr;
+
+pub use login::without_login;
 
 /// The host without brackets, and the port if the text has one.
 ///

@@ -1,5 +1,6 @@
 //! The reasons why the value of a flag is not accepted.
 
+use hostport::without_login;
 use thiserror::Error;
 
 /// The fault of a value. The sentence follows the flag's name.
@@ -48,7 +49,7 @@ pub(crate) enum BadValue {
     NotAPort(String),
     #[error("'{0}' is not an address and a port such as 127.0.0.1:9150")]
     NotAnAddress(String),
-    #[error("'{0}' is not an address that begins with http:// or https://")]
+    #[error("'{}' is not an address that begins with http:// or https://", without_login(.0))]
     NotAUrl(String),
     #[error(transparent)]
     LogFormat(#[from] logging::BadFormat),

@@ -4,6 +4,8 @@
 //! with `_` for `-`, an option's own name. Two options `NAME` and `no_NAME` are one setting, true
 //! or false. Flags without effect, or for one start only, are not settings.
 
+use hostport::without_login;
+
 use super::bad_value::BadValue;
 use super::draft::Draft;
 use super::extended::{EXTENDED, Extended, Value};
@@ -107,6 +109,14 @@ pub struct Given {
     pub values: Vec<String>,
     /// The place.
     pub origin: Origin,
+}
+
+/// The values of the setting `key` for people, with `separator` between them: a URL without its
+/// login.
+#[must_use]
+pub fn shown(key: &str, values: &[String], separator: &str) -> String {
+    let values = values.join(separator);
+    if key == "otlp" { without_login(&values).into_owned() } else { values }
 }
 
 impl std::fmt::Display for Origin {

@@ -3,6 +3,9 @@
 //! Tuning options of memcached's own engine are shown with memcached's defaults, since dashboards
 //! read them.
 
+use std::borrow::Cow;
+
+use hostport::without_login;
 use net::Verify;
 
 use super::{Options, Protocol};
@@ -31,7 +34,8 @@ pub fn of(options: &Options) -> Vec<(&'static str, String)> {
     ));
     settings
         .push(("metrics", options.metrics.map_or_else(|| "no".to_owned(), |at| at.to_string())));
-    settings.push(("otlp", options.otlp.clone().unwrap_or_else(|| "no".to_owned())));
+    let otlp = options.otlp.as_deref().map_or(Cow::Borrowed("no"), without_login);
+    settings.push(("otlp", otlp.into_owned()));
     settings.push(("console", options.console.clone().unwrap_or_else(|| "no".to_owned())));
     settings.push(("drain", options.drain.as_secs().to_string()));
     settings.push(("log_format", format!("{:?}", options.log_format).to_lowercase()));

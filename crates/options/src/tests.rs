@@ -121,6 +121,20 @@ fn operators_flags_are_read_whole_or_refused() {
     }
 }
 
+#[test]
+fn the_collectors_password_is_not_shown() {
+    let url = "http://user:secret@c:4318";
+    let given = options(&["--otlp", url]);
+    assert_eq!(given.otlp.as_deref(), Some(url));
+    let shown = stats_settings::of(&given);
+    assert!(shown.contains(&("otlp", "http://***@c:4318".to_owned())), "{shown:?}");
+    let shown = |key, value: &str| settings::shown(key, &[value.to_owned()], ",");
+    assert_eq!(shown("otlp", url), "http://***@c:4318");
+    assert_eq!(shown("rights", "/etc/a@b"), "/etc/a@b");
+    let refusal = refused(&["--otlp", "user:secret@c:4318"]).to_string();
+    assert!(refusal.starts_with("--otlp: '***@c:4318' is not an address"), "{refusal}");
+}
+
 /// memcached accepts any value.
 #[test]
 fn a_large_temporary_ttl_is_cut_with_a_warning() {

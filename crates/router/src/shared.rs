@@ -1,12 +1,14 @@
 //! State that the workers share: options, the present configuration, and the servers' health.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use discovery::Member;
+use hostport::without_login;
 use metrics::LastReload;
 use routes::{Deletes, Tree};
 use upstream::{Address, Registry, Upstream};
@@ -138,7 +140,7 @@ impl Shared {
             history: History::new(&registry),
             recent: RecentAnswers::new(now),
             registry,
-            arguments: arguments(),
+            arguments: arguments(std::env::args_os().skip(1)),
             control: OnceLock::new(),
             deletes: OnceLock::new(),
             export_counts: OnceLock::new(),
@@ -179,9 +181,13 @@ impl Shared {
 }
 
 /// The command line as one line: spaces replace bytes that a line cannot contain.
-fn arguments() -> String {
-    let words: Vec<String> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+fn arguments(words: impl Iterator<Item = OsString>) -> String {
+    let shown = |word: OsString| {
+        let word = word.to_string_lossy();
+        // Other words name the file of a secret, not the secret.
+        if word.contains("://") { without_login(&word).into_owned() } else { word.into_owned() }
+    };
+    let words: Vec<String> = words.map(shown).collect();
     words.join(" ").replace(char::is_control, " ")
 }
 
@@ -189,4 +195,18 @@ fn arguments() -> String {
 pub(crate) fn unix_secs() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_one_line_without_passwords() {
+        let words = ["-p", "5000", "--otlp", "http://user:secret@c:4318", "--root=/a@b", "x\ny"];
+        let line = "-p 5000 --otlp http://***@c:4318 --root=/a@b x y";
+        assert_eq!(arguments(words.into_iter().map(OsString::from)), line);
+        let word = "--otlp=https://user:secret@c";
+        assert_eq!(arguments([word.into()].into_iter()), "--otlp=https://***@c");
+    }
 }

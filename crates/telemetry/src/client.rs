@@ -1,8 +1,10 @@
 //! One request to a collector.
 
+use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
+use hostport::without_login;
 use prost::Message;
 use ureq::Agent;
 use ureq::http::{Response as Answer, StatusCode};
@@ -70,9 +72,9 @@ impl Client {
         Ok(Self { agent, target })
     }
 
-    /// The address.
-    pub(crate) fn url(&self) -> &str {
-        &self.target.url
+    /// The address for people, without a login.
+    pub(crate) fn shown_url(&self) -> Cow<'_, str> {
+        without_login(&self.target.url)
     }
 
     /// Sends a message, in at most `patience` if that is less than the target's timeout.
@@ -90,7 +92,11 @@ impl Client {
         }
         match request.send(message) {
             Ok(answer) => judge(answer),
-            Err(error) => Outcome::Later(None, error.to_string()),
+            Err(error) => {
+                // Some errors contain the address.
+                let why = error.to_string().replace(&self.target.url, &self.shown_url());
+                Outcome::Later(None, why)
+            }
         }
     }
 }

@@ -172,7 +172,7 @@ impl Signal {
                 Some(why.clone())
             }
         };
-        let (name, url) = (self.name, self.client.url());
+        let (name, url) = (self.name, self.client.shown_url());
         match (&trouble, self.is_in_trouble) {
             (Some(why), false) => log(&format!("{url} does not take {name}: {why}")),
             (None, true) => log(&format!("{url} takes {name} again")),

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hostport::without_login;
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
@@ -37,7 +38,7 @@ pub struct Settings {
 #[derive(Clone, Debug, Error, Eq, PartialEq)]
 pub enum Fault {
     /// Neither http nor https.
-    #[error("{name}: '{url}' is no address that begins with http:// or https://")]
+    #[error("{name}: '{}' is no address that begins with http:// or https://", without_login(url))]
     Url {
         /// The flag or the variable.
         name: String,

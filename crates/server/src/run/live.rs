@@ -84,7 +84,12 @@ impl Live {
             if before == now {
                 continue;
             }
-            let change = format!("{}: {} -> {}", setting.key, said(before), said(now));
+            let change = format!(
+                "{}: {} -> {}",
+                setting.key,
+                said(&setting.key, before),
+                said(&setting.key, now)
+            );
             let Some(live) = setting.live else {
                 self.log.warning(format_args!("settings: {change} needs --takeover or a restart"));
                 continue;
@@ -212,6 +217,6 @@ pub(super) fn by_key(given: Vec<Given>) -> Present {
     given.into_iter().map(|given| (given.key, given.values)).collect()
 }
 
-fn said(values: Option<&Vec<String>>) -> String {
-    values.map_or_else(|| "the default".to_owned(), |values| values.join(","))
+fn said(key: &str, values: Option<&Vec<String>>) -> String {
+    values.map_or_else(|| "the default".to_owned(), |values| settings::shown(key, values, ","))
 }

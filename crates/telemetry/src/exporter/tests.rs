@@ -173,3 +173,18 @@ fn a_silent_collector_loses_only_spans_beyond_the_queue() {
     // Relaxed: a count.
     assert_eq!(export_counts.spans_exported.load(Ordering::Relaxed), 0);
 }
+
+#[test]
+fn the_log_does_not_show_the_collectors_password() {
+    let (url, sent) = collector(vec!["401 Unauthorized"]);
+    let telemetry = telemetry(&url.replace("//", "//user:secret@"), "10");
+    let (said, lines) = mpsc::channel();
+    let log = move |line: &str| {
+        let _ = said.send(line.to_owned());
+    };
+    let _exporter = telemetry.start(page, log).unwrap();
+    sent.recv_timeout(PATIENCE).unwrap();
+    let line = lines.recv_timeout(PATIENCE).unwrap();
+    let shown = url.replace("//", "//***@");
+    assert_eq!(line, format!("{shown}/v1/metrics does not take metrics: status 401 Unauthorized"));
+}
