@@ -3,7 +3,7 @@
 use scram::KEY_BYTES;
 
 use crate::rights::{Permission, Table};
-use crate::users::{Check, Users, UsersError};
+use crate::users::{BYTE_ORDER_MARK, Check, Users, UsersError};
 use crate::words::{plain, split};
 
 /// Reads a users file and, after a zero byte, a rights file and, after another, the message of a
@@ -28,6 +28,7 @@ pub fn check(bytes: &[u8]) {
         Err(UsersError::NoUser) => return,
         Err(why) => return assert_names_a_line(&why.to_string(), users),
     };
+    let users = users.strip_prefix(BYTE_ORDER_MARK).unwrap_or(users);
     for line in users.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let Some((name, password)) = split(line, b':').filter(|_| !line.starts_with(b"#")) else {

@@ -77,6 +77,8 @@ impl Table {
     ///
     /// Returns the number of the faulty line, and its fault.
     pub(crate) fn parse(text: &str) -> Result<Self, RightsError> {
+        // A byte order mark, which some editors write.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut rights: BTreeMap<Box<[u8]>, Rights> = BTreeMap::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split_once('#').map_or(line, |(before, _)| before);
@@ -196,6 +198,13 @@ ops   admin\n\
         let table = Table::parse("app read team\u{a0}one:").unwrap();
         assert!(table.of(b"app").allow(Permission::Read, "team\u{a0}one:k".as_bytes()));
         assert!(!table.of(b"app").allow(Permission::Read, b"team-two:k"));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_not_part_of_the_first_name() {
+        let table = Table::parse("\u{feff}app read *\r\n").unwrap();
+        assert!(table.of(b"app").allow(Permission::Read, b"x"));
+        assert_eq!(table.users().collect::<Vec<_>>(), [b"app"]);
     }
 
     #[test]

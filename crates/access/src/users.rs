@@ -15,6 +15,9 @@ use scram::{Hash, KEY_BYTES, Key, NoRandomness, Verifier, VerifierError, random}
 use crate::rights::{Rights, Table};
 use crate::words::split;
 
+/// Some editors begin a file with it. As part of the first name, nobody would see it.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Bytes of a new salt.
 const SALT_BYTES: usize = 16;
 
@@ -83,6 +86,7 @@ impl Users {
         rights: Option<&Table>,
         key: [u8; KEY_BYTES],
     ) -> Result<Self, UsersError> {
+        let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
         let mut by_name = HashMap::default();
         let mut decoy = None;
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
@@ -341,6 +345,15 @@ mod tests {
             assert!(!is_let_in(&users, name.as_bytes(), password.as_bytes()), "{name} {password}");
         }
         assert!(matches!(users.check(b"nobody", b"x"), Check::Slow), "as long as for a real user");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_not_part_of_the_first_name() {
+        let users = parse(b"\xef\xbb\xbfann:pw\r\nbob:\xef\xbb\xbfpw\r\n").unwrap();
+        assert!(is_let_in(&users, b"ann", b"pw"));
+        assert!(is_let_in(&users, b"bob", b"\xef\xbb\xbfpw"), "only the first one is a mark");
+        let users = parse(b"\xef\xbb\xbf# users\nann:pw\n").unwrap();
+        assert!(is_let_in(&users, b"ann", b"pw"));
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub fn login(path: &Path) -> io::Result<(String, String)> {
 ///
 /// [`io::ErrorKind::InvalidData`] if the line has no colon.
 pub fn login_in(text: &str) -> io::Result<(String, String)> {
+    // A byte order mark, which some editors write.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let line = text.lines().next().unwrap_or_default();
     let (user, password) = line.split_once(':').ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, "its first line is not USER:PASSWORD")
@@ -134,6 +136,8 @@ mod tests {
         let (file, pipe) = (folder.path().join("file"), folder.path().join("pipe"));
         fs::write(&file, "app:a:b\nother:c\n").unwrap();
         assert_eq!(login(&file).unwrap(), ("app".to_owned(), "a:b".to_owned()));
+        fs::write(&file, "\u{feff}app:a\r\n").unwrap();
+        assert_eq!(login(&file).unwrap(), ("app".to_owned(), "a".to_owned()));
         for wrong in ["", "app\n", "\napp:a\n"] {
             fs::write(&file, wrong).unwrap();
             let error = login(&file).unwrap_err().to_string();

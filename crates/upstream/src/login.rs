@@ -20,6 +20,8 @@ impl Login {
     /// that start with `#` are skipped.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
+        // A byte order mark, which some editors write.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let line = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'))?;
         let (user, password) = line.split_once(':')?;
         Some(Self::new(user, password))
@@ -50,6 +52,8 @@ mod tests {
     #[test]
     fn the_login_is_in_the_first_line_of_a_users_file() {
         assert_eq!(Login::parse("# x\n\napp:a:b\nother:c\n"), Some(Login::new("app", "a:b")));
+        assert_eq!(Login::parse("\u{feff}app:a\r\n"), Some(Login::new("app", "a")));
+        assert_eq!(Login::parse("\u{feff}# x\napp:a\n"), Some(Login::new("app", "a")));
         assert_eq!(Login::parse("app\n"), None);
         assert_eq!(Login::parse("\n"), None);
     }
