@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{ask, proxy, stat, stats, told_proxy};
+use common::{ask, packet, proxy, stat, stats, told_proxy};
 use testkit::process::free_port;
 use testkit::{Server, eventually};
 
@@ -25,6 +25,13 @@ fn over(server: &str, pool: &str, route: &str, more: &[&str]) -> SocketAddr {
 const NOBODY: &str = "unix:/nonexistent/socket";
 
 const TO_A: &str = r#""PoolRoute|A""#;
+
+/// Opcodes of packets.
+const SET: u8 = 1;
+const ADD: u8 = 2;
+const NO_OP: u8 = 10;
+const APPEND: u8 = 14;
+const SET_QUIETLY: u8 = 17;
 
 #[test]
 fn allow_only_gets_forwards_only_gets() {
@@ -82,6 +89,72 @@ fn large_values_are_split_on_every_route() {
     assert!(list.starts_with("VALUE k 32773 ") && list.contains("\r\n1-3-"), "{list}");
     let hiding = over(&addr, "", route, &[&more[..], &["--big-value-hide-reply-flag"]].concat());
     assert_eq!(ask(hiding, "get k\r\n"), format!("VALUE k 5 25\r\n{value}\r\nEND\r\n"));
+}
+
+/// Sends a store as a packet, with flags 5 and 100 seconds except for an append. Returns the status
+/// and the cas unique of the reply.
+fn store_packet(stream: &mut TcpStream, opcode: u8, key: &str, value: &str, cas: u64) -> (u8, u64) {
+    let extras: &[u8] = if opcode == APPEND { b"" } else { &[0, 0, 0, 5, 0, 0, 0, 100] };
+    stream.write_all(&packet(opcode, key.as_bytes(), extras, value.as_bytes(), cas)).unwrap();
+    if opcode == SET_QUIETLY {
+        stream.write_all(&packet(NO_OP, b"", b"", b"", 0)).unwrap();
+    }
+    let mut head = [0; 24];
+    stream.read_exact(&mut head).unwrap();
+    let body = u32::from_be_bytes(head[8..12].try_into().unwrap());
+    stream.read_exact(&mut vec![0; body as usize]).unwrap();
+    assert_eq!(head[1], if opcode == SET_QUIETLY { NO_OP } else { opcode });
+    (head[7], u64::from_be_bytes(head[16..].try_into().unwrap()))
+}
+
+#[test]
+fn packets_store_values_of_any_size_on_routes_that_split_them() {
+    const LARGE: &str = "0123456789abcdefghijklmno";
+    let server = Server::memcached(&[]);
+    let addr = server.addr().to_string();
+    let far = r#"{"type": "ModifyKeyRoute", "ensure_key_prefix": "far.", "target": "PoolRoute|A"}"#;
+    let tiers = format!(
+        r#"{{"type": "L1L2SizeSplitRoute", "l1": "PoolRoute|A", "l2": {far}, "threshold": 10}}"#
+    );
+    let pieces = ["--big-value-split-threshold", "10", "--big-value-hide-reply-flag"];
+    for (route, more) in [(TO_A, &pieces[..]), (&tiers, &[])] {
+        ask(server.addr(), "flush_all\r\n");
+        let proxy = over(&addr, "", route, more);
+        let gets = |key: &str| ask(proxy, &format!("gets {key}\r\n"));
+        let mut stream = TcpStream::connect(proxy).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        for (key, value) in [("small", "x"), ("large", LARGE)] {
+            let (status, unique) = store_packet(&mut stream, SET, key, value, 0);
+            assert_eq!(status, 0, "{route} {key}");
+            let found = format!("VALUE {key} 5 {} {unique}\r\n{value}\r\nEND\r\n", value.len());
+            assert_eq!(gets(key), found, "{route}");
+            assert_eq!(store_packet(&mut stream, ADD, key, value, 0).0, 2, "{route} {key}");
+            assert_eq!(
+                store_packet(&mut stream, SET, key, value, unique + 1).0,
+                2,
+                "{route} {key}"
+            );
+            assert_eq!(store_packet(&mut stream, SET, key, value, unique).0, 0, "{route} {key}");
+            assert!(gets(key).contains(value), "{route} {key}");
+            assert_eq!(store_packet(&mut stream, SET_QUIETLY, key, value, 0).0, 0);
+            assert!(gets(key).contains(value), "{route} {key}");
+        }
+        assert_eq!(store_packet(&mut stream, APPEND, "small", "y", 0).0, 0, "{route}");
+        assert!(gets("small").contains("\r\nxy\r\n"), "{route}");
+        // The whole has the lifetime that the client sent.
+        let list = ask(server.addr(), "get large\r\n");
+        let suffix = list.lines().nth(1).unwrap().strip_prefix("1-3-");
+        let stored =
+            suffix.map_or_else(|| "far.large".to_owned(), |suffix| format!("large:2:{suffix}"));
+        for key in ["large", &stored] {
+            let ttl = ask(server.addr(), &format!("mg {key} t\r\n"));
+            assert!(ttl.starts_with("HD t") && ttl != "HD t-1\r\n", "{route} {key} {ttl}");
+        }
+        assert_eq!(ask(proxy, "ms new 1 T100 O7 c\r\nx\r\n").get(..5), Some("HD O7"));
+        // Its reply would have the size of the list.
+        let reply = ask(proxy, &format!("ms large 25 s\r\n{LARGE}\r\n"));
+        assert!(reply.starts_with("CLIENT_ERROR"), "{route} {reply}");
+    }
 }
 
 #[test]

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The suffix is a hash of the value, so pieces of one value are never taken for those of another.
-//! Format and flag are mcrouter's. No client reads the list: the route refuses meta commands that
-//! carry values, and appends of more than a piece, which would follow the list as a value.
+//! Format and flag are mcrouter's. No client reads the list: the route refuses `mg`, `ms`
+//! except plain stores, and appends of more than a piece, which would follow the list as a
+//! value.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use hashing::spooky_hash32;
 
 use super::all::worse;
+use super::plain_store::{failed, marked, plain_store};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
@@ -172,7 +174,13 @@ impl BigValueRoute {
         reply
     }
 
-    async fn store(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+    /// Stores the pieces, then their list. `plain` is the plain form of the request.
+    async fn store(
+        &self,
+        cx: &Arc<Context>,
+        request: Request<'_>,
+        plain: Request<'_>,
+    ) -> OwnedReply {
         let pieces = request.value.len().div_ceil(self.split_bytes);
         let suffix = u64::from(spooky_hash32(request.value, 0));
         // More than 32 bits are more than `PIECES_MAX`, too.
@@ -188,17 +196,17 @@ impl BigValueRoute {
                 let start = piece as usize * self.split_bytes;
                 let end = (start + self.split_bytes).min(request.value.len());
                 let value = request.value.get(start..end).unwrap_or_default();
-                let exptime = request.exptime;
+                let exptime = plain.exptime;
                 self.target
                     .route(cx, Request { exptime, value, ..request.derived(Command::Set, key) })
             });
             let worst = join::all(stored.collect()).await.into_iter().reduce(worse);
             if let Some(worst) = worst.filter(|worst| worst.outcome != Outcome::Stored) {
-                return worst;
+                return failed(worst, &request);
             }
         }
-        let (value, flags) = (list.text(), request.flags | BIG_VALUE);
-        self.target.route(cx, Request { value: &value, flags, ..request }).await
+        let (value, mut words) = (list.text(), Vec::new());
+        self.target.route(cx, marked(&request, &plain, &value, BIG_VALUE, &mut words)).await
     }
 }
 
@@ -208,12 +216,19 @@ impl Route for BigValueRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        match request.op {
+        let plain = match request.op {
+            Command::MetaSet => match plain_store(&request) {
+                Some(plain) => plain,
+                None => return refused(self),
+            },
+            _ => request,
+        };
+        match plain.op {
             Command::Get | Command::Gets | Command::Gat | Command::Gats => {
                 Box::pin(self.get(cx, request))
             }
             Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
-            Command::MetaGet | Command::MetaSet => refused(self),
+            Command::MetaGet => refused(self),
             Command::Append | Command::Prepend if request.value.len() > self.split_bytes => {
                 let what = b"a value that is added is longer than the pieces of large values";
                 Box::pin(async move {
@@ -222,7 +237,7 @@ impl Route for BigValueRoute {
                 })
             }
             op if op.class() == CommandClass::Update && request.value.len() > self.split_bytes => {
-                Box::pin(self.store(cx, request))
+                Box::pin(self.store(cx, request, plain))
             }
             _ => self.target.route(cx, request),
         }
@@ -235,7 +250,7 @@ impl Route for BigValueRoute {
 
 /// The reply to a meta command that would reveal how a value is stored.
 pub(super) fn refused(route: &dyn Route) -> Answer<'static> {
-    let value = format!("meta commands do not go through {}", route.name()).into_bytes();
+    let value = format!("{} does not serve this meta command", route.name()).into_bytes();
     Box::pin(async move { OwnedReply { value, ..OwnedReply::from(Failure::ClientError) } })
 }
 

@@ -57,6 +57,7 @@ mod operation_selector;
 mod order;
 mod original_client_hash;
 mod outstanding_limit;
+mod plain_store;
 mod prefix_selector;
 mod race;
 mod random;

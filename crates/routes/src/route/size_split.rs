@@ -6,8 +6,11 @@
 
 use std::sync::Arc;
 
+use proto::answer::MetaCode;
+
 use super::all::ask_aside;
 use super::big_value::refused;
+use super::plain_store::{failed, marked, plain_store};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Command, Failure, Outcome, OwnedReply, Request};
@@ -85,8 +88,14 @@ impl L1L2SizeSplitRoute {
         OwnedReply { value, ..OwnedReply::from(Failure::LocalError) }
     }
 
-    /// Stores the value first, so that a mark never precedes its value.
-    async fn store(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+    /// Stores the value first, so that a mark never precedes its value. `plain` is the plain form
+    /// of the request.
+    async fn store(
+        &self,
+        cx: &Arc<Context>,
+        request: Request<'_>,
+        plain: Request<'_>,
+    ) -> OwnedReply {
         let mark = match request.op {
             Command::LeaseSet => format!("{}", cx.random_below(usize::MAX)).into_bytes(),
             _ => Vec::new(),
@@ -96,28 +105,29 @@ impl L1L2SizeSplitRoute {
             return self.l1.route(cx, request).await;
         }
         let far_request = Request {
-            flags: request.flags,
-            exptime: request.exptime,
+            flags: plain.flags,
+            exptime: plain.exptime,
             value: request.value,
             ..request.derived(Command::Set, &key)
         };
         if self.stores_both {
             let far_request = Request { key: request.key, ..far_request };
             let near = self.l1.route(cx, request).await;
-            if near.outcome == Outcome::Stored {
+            if matches!(near.outcome, Outcome::Stored | Outcome::Meta(MetaCode::Hd)) {
                 ask_aside(std::slice::from_ref(&self.l2), cx, &far_request);
             }
             return near;
         }
         let far = self.l2.route(cx, far_request).await;
         if far.outcome == Outcome::Stored {
-            let flags = request.flags | SIZE_SPLIT;
-            return self.l1.route(cx, Request { flags, value: &mark, ..request }).await;
+            let mut words = Vec::new();
+            let near = marked(&request, &plain, &mark, SIZE_SPLIT, &mut words);
+            return self.l1.route(cx, near).await;
         }
         if request.op != Command::LeaseSet {
             // A mark of the previous value would continue to refer to that value.
             drop(self.l1.route(cx, request.derived(Command::Delete, request.key)).await);
-            return far;
+            return failed(far, &request);
         }
         let is_longer = request.exptime == 0 || request.exptime > self.failure_secs;
         let exptime = if is_longer { self.failure_secs } else { request.exptime };
@@ -131,14 +141,21 @@ impl Route for L1L2SizeSplitRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        match request.op {
+        let plain = match request.op {
+            Command::MetaSet => match plain_store(&request) {
+                Some(plain) => plain,
+                None => return refused(self),
+            },
+            _ => request,
+        };
+        match plain.op {
             Command::Get | Command::Gets | Command::Gat | Command::Gats => {
                 Box::pin(self.get(cx, request))
             }
             Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
-            Command::MetaGet | Command::MetaSet => refused(self),
-            Command::Set | Command::LeaseSet if !self.is_small(&request) => {
-                Box::pin(self.store(cx, request))
+            Command::MetaGet => refused(self),
+            Command::Set | Command::LeaseSet if !self.is_small(&plain) => {
+                Box::pin(self.store(cx, request, plain))
             }
             _ => self.l1.route(cx, request),
         }

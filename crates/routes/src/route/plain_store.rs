@@ -1,0 +1,73 @@
+//! Stores for routes that may put a list or a mark in place of a value.
+//!
+//! A packet of the binary protocol arrives as `ms`, so that its reply has the cas unique. Such a
+//! store, and an `ms` of a text client without other flags, equals a classic command: it reveals
+//! nothing of the form of values, and keeps its meaning if its value is replaced.
+
+use std::io::Write;
+
+use proto::answer::MetaCode;
+use proto::meta::Options;
+use proto::text::Words;
+use upstream::{Command, Outcome, OwnedReply, Request};
+
+use crate::own_reply::own_reply;
+
+/// The flags of such an `ms`: cas unique, client flags, expiry time, mode, opaque and key.
+const LETTERS: &[u8] = b"CFMOTck";
+
+/// Returns the store with its classic command, client flags, expiry time and number, but with the
+/// words of an `ms`. Returns `None` for an `ms` with other flags.
+pub(super) fn plain_store<'a>(request: &Request<'a>) -> Option<Request<'a>> {
+    let is_plain = |word: &[u8]| word.first().is_some_and(|letter| LETTERS.contains(letter));
+    if request.base64 || !Words::new(request.words).all(is_plain) {
+        return None;
+    }
+    let (options, mode) = Options::parse(Words::new(request.words)).ok()?;
+    let op = match mode.and_then(|mode| mode.first()).map_or(b'S', u8::to_ascii_uppercase) {
+        b'A' => Command::Append,
+        b'P' => Command::Prepend,
+        b'S' | b'E' | b'R' if options.compare_cas.is_some() => Command::Cas,
+        b'E' => Command::Add,
+        b'R' => Command::Replace,
+        b'S' => Command::Set,
+        _ => return None,
+    };
+    Some(Request {
+        op,
+        flags: options.client_flags.unwrap_or(0),
+        exptime: options.exptime.unwrap_or(0),
+        number: options.compare_cas.unwrap_or(0),
+        ..*request
+    })
+}
+
+/// The store of `value` with these additional client flags in place of the value of `request`,
+/// whose plain form is `plain`. `words` keeps the words of an `ms`.
+pub(super) fn marked<'a>(
+    request: &Request<'a>,
+    plain: &Request<'_>,
+    value: &'a [u8],
+    mark: u32,
+    words: &'a mut Vec<u8>,
+) -> Request<'a> {
+    let flags = plain.flags | mark;
+    if request.op != Command::MetaSet {
+        return Request { value, flags, ..*request };
+    }
+    // Writing into a vector does not fail.
+    let _ = write!(words, "F{flags}");
+    for word in Words::new(request.words).filter(|word| word.first() != Some(&b'F')) {
+        words.push(b' ');
+        words.extend_from_slice(word);
+    }
+    Request { value, words, ..*request }
+}
+
+/// The reply to `request` if a `set` that it needs failed with `reply`.
+pub(super) fn failed(reply: OwnedReply, request: &Request<'_>) -> OwnedReply {
+    if request.op == Command::MetaSet && reply.outcome.failure().is_none() {
+        return own_reply(Outcome::Meta(MetaCode::Ns), request);
+    }
+    reply
+}
