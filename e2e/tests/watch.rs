@@ -194,8 +194,8 @@ fn holdall_watch_summarizes_a_server() {
     assert!(row(&look, "servers", &server.addr().to_string()).is_some(), "{look}");
 }
 
-/// memcached also reports the lookups of stores, which miss here: they are not gets. Before 1.6.23 it
-/// reports deletes only as lookups, which hit here.
+/// memcached also reports the lookups of stores, which miss here: they are not gets. Before 1.6.23
+/// it reports deletes only as lookups, which hit here.
 #[test]
 fn holdall_watch_summarizes_memcached() {
     let server = Launch::new(Kind::Memcached).start();

@@ -26,10 +26,10 @@ use crate::view;
 /// drops lines that are not read in time. Rates are scaled accordingly.
 ///
 /// A holdall server reports gets (also gat and mg), stores, and deletes of items that it has. It
-/// does not report touch, incr, decr, ma, me and deletes that miss. memcached reports each lookup of
-/// a key as a get. Lookups of stores, and of deletes that memcached reports, are left out. Those of
-/// touch, incr, decr, ma, me and of deletes that miss (before 1.6.23: of all deletes) count as gets,
-/// also in the hit ratio.
+/// does not report touch, incr, decr, ma, me and deletes that miss. memcached reports each lookup
+/// of a key as a get. Lookups of stores, and of deletes that memcached reports, are left out. Those
+/// of touch, incr, decr, ma, me and of deletes that miss (before 1.6.23: of all deletes) count as
+/// gets, also in the hit ratio.
 #[derive(Debug, Parser)]
 #[command(name = "holdall watch", bin_name = "holdall watch", version)]
 struct Arguments {

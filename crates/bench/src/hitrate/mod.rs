@@ -87,8 +87,8 @@ pub struct Footprint {
     pub requests: u64,
     /// Distinct keys.
     pub keys: u64,
-    /// Bytes of their keys, as they are sent, and (last) values; without values longer than a server
-    /// accepts.
+    /// Bytes of their keys, as they are sent, and (last) values; without values longer than a
+    /// server accepts.
     pub bytes: u64,
 }
 

@@ -46,6 +46,11 @@ impl LogFiles {
     }
 }
 
+/// The number of a log file, which has six digits or more; 0 for a name without one.
+pub(super) fn number(file: &str) -> u64 {
+    file.rsplit('.').next().and_then(|digits| digits.parse().ok()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

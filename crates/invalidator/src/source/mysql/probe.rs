@@ -10,8 +10,8 @@
 use changes::change::Mark;
 use changes::gtid::GtidSet;
 
-use super::Settings;
 use super::server::{Flavour, Server};
+use super::{Settings, log_files};
 use crate::change_source::{SourceError, VisibilityProbe};
 
 /// A session at one server, connected at the first probe.
@@ -68,7 +68,7 @@ impl VisibilityProbe for MysqlProbe {
             (Mark::Unknown | Mark::Xid(_), _) => None,
             (Mark::Prepared(mark), _) => self.is_visible(mark),
             (Mark::End { file, offset }, Seen::End { file: seen, offset: until }) => {
-                Some((number(file), *offset) <= (number(seen), *until))
+                Some((log_files::number(file), *offset) <= (log_files::number(seen), *until))
             }
             (Mark::Gtid { origin, number }, Seen::Gtids(set)) => {
                 Some(set.contains(origin, *number))
@@ -76,11 +76,6 @@ impl VisibilityProbe for MysqlProbe {
             _ => Some(false),
         }
     }
-}
-
-/// The number of a log file, which has six digits or more; 0 for a name without one.
-pub(super) fn number(file: &str) -> u64 {
-    file.rsplit('.').next().and_then(|digits| digits.parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

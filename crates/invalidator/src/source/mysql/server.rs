@@ -13,7 +13,7 @@ use mysql_common::packets::{InvalidTag, Tag};
 use tokio::time::{sleep, timeout};
 
 use super::domains::{self, Comparison, Domains, History};
-use super::{By, Settings, offset, probe, refused, tls};
+use super::{By, Settings, log_files, offset, refused, tls};
 use crate::change_source::SourceError;
 use crate::source::ssl_mode::SslMode;
 
@@ -192,7 +192,7 @@ impl Server {
     /// MariaDB: true once the engine has committed the log up to this place.
     async fn has_committed(&mut self, file: &str, offset: u64) -> Result<bool, SourceError> {
         let (seen, until) = self.seen().await?;
-        Ok((probe::number(&seen), until) >= (probe::number(file), offset))
+        Ok((log_files::number(&seen), until) >= (log_files::number(file), offset))
     }
 
     fn domains(&self, what: &str, text: &str) -> Result<Domains, SourceError> {
