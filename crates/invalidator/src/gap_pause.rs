@@ -1,5 +1,5 @@
-//! The pause before a flush, if parts of the log are missing again and again. Each flush empties
-//! every cluster, so that the database gets the clients' reads.
+//! The pause before a flush, if the log cannot be read from the position again and again. Each
+//! flush empties every cluster, so that the database gets the clients' reads.
 
 use std::time::Duration;
 

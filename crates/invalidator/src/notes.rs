@@ -1,6 +1,7 @@
 //! Findings of repeated checks that lose no changes, and failed checks, for the operator of the
 //! invalidator.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,8 +14,8 @@ pub(crate) struct Notes(Arc<Mutex<Lists>>);
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// The notes of the last check.
-    found: Vec<String>,
+    /// The notes of the last check of each server.
+    found: BTreeMap<String, Vec<String>>,
     /// Notes that the previous check did not have, until they are taken.
     new: Vec<String>,
     /// True after checks that could not be made.
@@ -27,10 +28,8 @@ impl Notes {
         let notes = findings.iter().filter(|finding| !finding.is_fatal);
         let found: Vec<String> = notes.map(|note| note.clone().of(server).text).collect();
         let mut lists = self.0.lock();
-        let new: Vec<_> =
-            found.iter().filter(|note| !lists.found.contains(note)).cloned().collect();
-        lists.new.extend(new);
-        lists.found = found;
+        let before = lists.found.insert(server.to_owned(), found.clone()).unwrap_or_default();
+        lists.new.extend(found.into_iter().filter(|note| !before.contains(note)));
         if std::mem::take(&mut lists.is_blind) {
             lists.new.push(format!("{server}: the log can be checked for missing changes again"));
         }
@@ -71,8 +70,14 @@ mod tests {
         notes.found("s", std::slice::from_ref(&a));
         assert!(notes.take().is_empty());
         notes.found("s", &[]);
-        notes.found("s", &[a]);
+        notes.found("s", std::slice::from_ref(&a));
         assert_eq!(notes.take(), ["s: a"]);
+        // Each server has its own.
+        for _ in 0..3 {
+            notes.found("t", std::slice::from_ref(&a));
+            notes.found("s", std::slice::from_ref(&a));
+        }
+        assert_eq!(notes.take(), ["t: a"]);
     }
 
     #[test]

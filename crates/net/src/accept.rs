@@ -32,9 +32,9 @@ const BACK_OFF: Duration = Duration::from_millis(10);
 /// The maximum number of connections taken from one listener before the next.
 const BATCH: usize = 64;
 
-/// The maximum number of connections over the limit for which workers look for a place. This bounds
-/// the descriptors that a crowd takes.
-const EXTRA_MAX: usize = 64;
+/// The maximum number of connections over the limit for which workers look for a place. They take
+/// descriptors that the owner of the process keeps free for other files.
+const EXTRA_MAX: usize = 16;
 
 const EVENTFD: u64 = u64::MAX;
 

@@ -14,7 +14,7 @@ pub(super) const LOGIN_MS: u64 = 1000;
 
 impl<S: Service> Worker<S> {
     /// Opens a connection over the limit in the place of one without a login, of this worker or of
-    /// `others` after it; refuses it if there is none.
+    /// `others` after it; refuses it if there is none, or if this worker ends, as the others do.
     pub(super) fn on_extra(&mut self, socket: OwnedFd, peer: Peer, others: usize) {
         // SeqCst pairs with the store in `set_max_connections`. The count includes this connection.
         let most = self.shared.accept.max_connections.load(Ordering::SeqCst);
@@ -22,7 +22,7 @@ impl<S: Service> Worker<S> {
         let oldest = if is_over { self.oldest_unauthenticated() } else { None };
         if let Some(token) = oldest {
             self.close(token, CloseReason::NoLogin);
-        } else if is_over && others > 0 {
+        } else if is_over && others > 0 && self.draining.is_none() {
             return self.pass_on(Message::Extra(socket, peer, others - 1));
         } else if is_over {
             self.shared.accept.refuse(&socket, &peer.listener);

@@ -141,8 +141,8 @@ pub fn write_refusal(out: &mut Vec<u8>, request: &Header, status: Status, text: 
     }
 }
 
-/// Appends an error response after which the connection closes. No response can follow it, so
-/// quiet gets have it too.
+/// Appends an error response after which the connection closes, or to an unknown opcode. No
+/// response can follow the former, so quiet gets have it too.
 pub fn write_last_error(out: &mut Vec<u8>, request: &Header, status: Status) {
     write_value(out, request, status, 0, b"", status.text().as_bytes());
 }

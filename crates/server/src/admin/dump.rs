@@ -81,6 +81,9 @@ impl Dump {
         if has_more && !self.is_full() {
             return Progress::MoreOfClass;
         }
+        if matches!(self.kind, Kind::Cachedump { items_left: 0, .. }) {
+            return Progress::Ended;
+        }
         let Some(class) = self.classes.pop() else { return Progress::Ended };
         if let Kind::Cachedump { bytes_left, .. } = &mut self.kind {
             *bytes_left = CACHEDUMP_BYTES_MAX;

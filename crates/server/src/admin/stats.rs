@@ -100,9 +100,15 @@ pub(crate) fn cachedump(
     let class = u8::try_from(class).map_err(|_| &b"CLIENT_ERROR Illegal slab id\r\n"[..])?;
     // Dumpers such as memcdump read classes 0 to 63, all that memcached can have. No item has class
     // 0, so it shows the classes that they do not read.
-    let classes =
-        if class == 0 { (CLASSES_OF_MEMCACHED..=u8::MAX).rev().collect() } else { vec![class] };
+    let classes = if class == 0 { classes_above_memcacheds(context) } else { vec![class] };
     Ok(Dump::new(Kind::cachedump(limit), classes))
+}
+
+/// The classes with items that memcached cannot have, the last first.
+fn classes_above_memcacheds(context: &Context<'_>) -> Vec<u8> {
+    let used = context.shared.engine.store().class_stats(context.now_secs);
+    let above = used.iter().filter(|class| class.id >= CLASSES_OF_MEMCACHED && class.items > 0);
+    above.map(|class| class.id).rev().collect()
 }
 
 fn settings(context: &Context<'_>, sink: Sink<'_>) {

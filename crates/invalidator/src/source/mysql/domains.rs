@@ -56,12 +56,12 @@ impl History {
                 deleted.push(*domain);
                 continue;
             }
+            let replicated = self.replicated.get(domain);
             // The server refuses to go on if it then finds other transactions in this domain.
-            if is_forgotten {
+            if is_forgotten && replicated.is_none() {
                 continue;
             }
             let text = format!("{domain}-{server}-{sequence}");
-            let replicated = self.replicated.get(domain);
             if replicated == Some(&(*server, *sequence)) {
                 continue;
             }
@@ -135,6 +135,9 @@ mod tests {
         assert_eq!(compared("", "0-2-47", "0-2-47"), HAS_ALL);
         assert_eq!(compared("0-1-48", "0-2-47", "0-2-47"), HAS_ALL);
         assert_eq!(compared("", "0-2-48", "0-2-47"), Passed("0-2-47".to_owned()));
+        // A copy that was promoted before it had the last transaction of a domain.
+        let lacks = Lacks("5-2-2".to_owned());
+        assert_eq!(compared("0-1-48", "5-2-1", "0-1-48,5-2-2"), lacks);
     }
 
     #[test]

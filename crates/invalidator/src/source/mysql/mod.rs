@@ -39,7 +39,8 @@ use changes::position::Position;
 use futures_core::Stream as _;
 use mysql_async::{BinlogStream, DriverError, Error, IoError};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use crate::change_source::{ChangeSource, SourceError};
 use crate::checks::Checks;
@@ -122,6 +123,13 @@ impl Settings {
 /// The silence after which the connection counts as dead: the server sends something every second.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
+/// From this age of a connection on, a heartbeat shows that the log was read up to its end. MySQL also
+/// sends one after transactions that it skips at first, before the next event.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// The time limit for the checks of all other servers, within the one for a whole check.
+const ANOTHER_MAX: Duration = Duration::from_secs(5);
+
 /// The log of the first reachable server.
 #[derive(Debug)]
 pub struct MysqlSource {
@@ -142,6 +150,7 @@ struct Reading {
     recheck: Recheck,
     /// The reason to follow another server, once one can be.
     stalled: mpsc::Receiver<String>,
+    opened: Instant,
     server: String,
     /// The name of its log among the [`LogFiles`].
     log: String,
@@ -259,21 +268,25 @@ impl MysqlSource {
         let (stall, stalled) = mpsc::channel(1);
         let recheck = self.recheck(name, stall);
         let server = name.to_owned();
-        Ok((position, Reading { stream, decoder, lag, recheck, stalled, server, log }))
+        let opened = Instant::now();
+        Ok((position, Reading { stream, decoder, lag, recheck, stalled, opened, server, log }))
     }
 
     /// Repeats the check. Reports the server to `stalled` when its replication does not run while
     /// another server can be followed.
     fn recheck(&self, name: &str, stalled: mpsc::Sender<String>) -> Recheck {
         let (settings, rules) = (self.settings.clone(), self.rules.clone());
-        let (name, notes) = (name.to_owned(), self.notes.clone());
+        let (name, notes, begun) = (name.to_owned(), self.notes.clone(), Instant::now());
         let check = move || {
             let (settings, rules) = (settings.clone(), rules.clone());
             let (name, notes, stalled) = (name.clone(), notes.clone(), stalled.clone());
             async move {
                 let findings = findings_at(&name, &settings, &rules).await?;
                 notes.found(&name, &findings);
+                // The others may lack the position. A check that a new table triggers early must
+                // not reopen the log again and again.
                 if let Some(finding) = findings.iter().find(|finding| finding.is_stalled)
+                    && begun.elapsed() >= settings.check_every
                     && another_is_fit(&name, &settings, &rules).await
                 {
                     // One report is enough: it ends this reading.
@@ -298,14 +311,22 @@ async fn findings_at(
 
 /// True if another server than `name` has neither faults nor a replication that does not run.
 async fn another_is_fit(name: &str, settings: &Settings, rules: &Rules) -> bool {
+    // All at once: one that does not answer must not hide another.
+    let mut checks = JoinSet::new();
     for other in settings.servers.iter().filter(|other| *other != name) {
-        let findings = findings_at(other, settings, rules).await;
-        let is_unfit = |finding: &Finding| finding.is_fatal || finding.is_stalled;
-        if findings.is_ok_and(|findings| !findings.iter().any(is_unfit)) {
-            return true;
-        }
+        let (other, settings, rules) = (other.clone(), settings.clone(), rules.clone());
+        checks.spawn(async move { findings_at(&other, &settings, &rules).await });
     }
-    false
+    let is_unfit = |finding: &Finding| finding.is_fatal || finding.is_stalled;
+    let one_is_fit = async {
+        while let Some(findings) = checks.join_next().await {
+            if matches!(findings, Ok(Ok(findings)) if !findings.iter().any(is_unfit)) {
+                return true;
+            }
+        }
+        false
+    };
+    timeout(ANOTHER_MAX, one_is_fit).await.unwrap_or(false)
 }
 
 impl ChangeSource for MysqlSource {
@@ -355,8 +376,10 @@ impl ChangeSource for MysqlSource {
                         self.purged = 0;
                         self.rotation.read();
                     }
-                    // The server sends heartbeats when it has nothing else to send.
-                    Event::Alive | Event::Idle { .. } => self.rotation.reached_end(),
+                    Event::Alive if reading.opened.elapsed() >= SETTLED => {
+                        self.rotation.reached_end();
+                    }
+                    Event::Idle { .. } => self.rotation.reached_end(),
                     _ => {}
                 }
                 return Ok(event);

@@ -240,7 +240,7 @@ impl Server {
     }
 
     /// The query for the state of replication.
-    fn replica_status(&self) -> &'static str {
+    pub(super) fn replica_status(&self) -> &'static str {
         match self.flavour {
             Flavour::MariaDb => "SHOW ALL SLAVES STATUS",
             Flavour::MySql if self.has_new_words() => "SHOW REPLICA STATUS",

@@ -14,13 +14,7 @@ const MARIADB_HAS_STOPPED: &str = "SELECT 1 FROM dual WHERE @@GLOBAL.gtid_slave_
 
 /// The first channel whose replication does not run.
 pub(super) async fn check(server: &mut Server) -> Result<Option<Finding>, SourceError> {
-    let query = match server.flavour {
-        Flavour::MariaDb => "SHOW ALL SLAVES STATUS",
-        // MySQL 8.4 has only the new words.
-        Flavour::MySql if server.version >= (8, 2, 0) => "SHOW REPLICA STATUS",
-        Flavour::MySql => "SHOW SLAVE STATUS",
-    };
-    let rows = match server.rows(query).await {
+    let rows = match server.rows(server.replica_status()).await {
         // It needs the right SLAVE MONITOR, which nothing else needs.
         Err(SourceError::Wrong(_)) if server.flavour == Flavour::MariaDb => {
             let has_stopped = !server.rows(MARIADB_HAS_STOPPED).await?.is_empty();
