@@ -123,8 +123,8 @@ impl Settings {
 /// The silence after which the connection counts as dead: the server sends something every second.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// From this age of a connection on, a heartbeat shows that the log was read up to its end. MySQL also
-/// sends one after transactions that it skips at first, before the next event.
+/// From this age of a connection on, a heartbeat shows that the log was read up to its end. MySQL
+/// also sends one after transactions that it skips at first, before the next event.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// The time limit for the checks of all other servers, within the one for a whole check.
