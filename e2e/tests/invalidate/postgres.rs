@@ -280,7 +280,7 @@ fn a_standby_gets_no_slot_during_a_restart_of_the_primary() {
 }
 
 /// Ends it normally, with its position saved.
-fn end(invalidator: &mut Invalidator) {
+pub(crate) fn end(invalidator: &mut Invalidator) {
     invalidator.signal(rustix::process::Signal::TERM);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while invalidator.is_running() {
