@@ -225,12 +225,18 @@ fn unfollowed_tables_do_not_retain_log() {
     }
 }
 
-#[test]
-fn a_slot_about_to_lose_log_is_reported() {
+/// A publication of a table, and a server that keeps 64 MB of its log for a slot.
+fn start_with_little_log() -> Postgres {
     let database = Postgres::start(&["max_slot_wal_keep_size=64MB", "wal_keep_size=0"]);
     database.sql("CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT)");
     database
         .sql("ALTER TABLE users REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE users");
+    database
+}
+
+#[test]
+fn a_slot_about_to_lose_log_is_reported() {
+    let database = start_with_little_log();
     let server = cache();
     let often = format!("{}\ncheck_every_ms = 100", source(&database));
     let mut invalidator = Invalidator::new(&often, USER_KEYS, &[server.addr()], "");
@@ -264,10 +270,7 @@ fn a_slot_about_to_lose_log_is_reported() {
 /// The database's log is the buffer while reading waits for a slow cluster.
 #[test]
 fn checks_are_reported_while_reading_waits() {
-    let database = Postgres::start(&["max_slot_wal_keep_size=64MB", "wal_keep_size=0"]);
-    database.sql("CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT)");
-    database
-        .sql("ALTER TABLE users REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE users");
+    let database = start_with_little_log();
     let server = cache();
     let slow = FaultProxy::before(server.addr());
     let often = format!("{}\ncheck_every_ms = 100", source(&database));

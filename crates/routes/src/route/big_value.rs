@@ -17,7 +17,7 @@ use std::sync::Arc;
 use hashing::spooky_hash32;
 
 use super::all::worse;
-use super::plain_store::{failed, marked, plain_store};
+use super::plain_store::{failed, marked, plain_form};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
@@ -216,13 +216,7 @@ impl Route for BigValueRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        let plain = match request.op {
-            Command::MetaSet => match plain_store(&request) {
-                Some(plain) => plain,
-                None => return refused(self),
-            },
-            _ => request,
-        };
+        let Some(plain) = plain_form(&request) else { return refused(self) };
         match plain.op {
             Command::Get | Command::Gets | Command::Gat | Command::Gats => {
                 Box::pin(self.get(cx, request))

@@ -16,9 +16,12 @@ use crate::own_reply::own_reply;
 /// The flags of such an `ms`: cas unique, client flags, expiry time, mode, opaque and key.
 const LETTERS: &[u8] = b"CFMOTck";
 
-/// Returns the store with its classic command, client flags, expiry time and number, but with the
-/// words of an `ms`. Returns `None` for an `ms` with other flags.
-pub(super) fn plain_store<'a>(request: &Request<'a>) -> Option<Request<'a>> {
+/// Returns an `ms` with its classic command, client flags, expiry time and number, but with its
+/// words; any other request as it is. Returns `None` for an `ms` with other flags.
+pub(super) fn plain_form<'a>(request: &Request<'a>) -> Option<Request<'a>> {
+    if request.op != Command::MetaSet {
+        return Some(*request);
+    }
     let is_plain = |word: &[u8]| word.first().is_some_and(|letter| LETTERS.contains(letter));
     if request.base64 || !Words::new(request.words).all(is_plain) {
         return None;

@@ -10,7 +10,7 @@ use proto::answer::MetaCode;
 
 use super::all::ask_aside;
 use super::big_value::refused;
-use super::plain_store::{failed, marked, plain_store};
+use super::plain_store::{failed, marked, plain_form};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Command, Failure, Outcome, OwnedReply, Request};
@@ -141,13 +141,7 @@ impl Route for L1L2SizeSplitRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        let plain = match request.op {
-            Command::MetaSet => match plain_store(&request) {
-                Some(plain) => plain,
-                None => return refused(self),
-            },
-            _ => request,
-        };
+        let Some(plain) = plain_form(&request) else { return refused(self) };
         match plain.op {
             Command::Get | Command::Gets | Command::Gat | Command::Gats => {
                 Box::pin(self.get(cx, request))
