@@ -1,8 +1,6 @@
 //! Users and rights from their files at one moment.
 
 use std::fmt;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,7 +71,7 @@ impl AuthTable {
                 Some((path, table))
             }
         };
-        if is_readable_by_all(path_of_users) {
+        if ::files::is_readable_by_all(path_of_users) {
             warn(Warning::Readable(path_of_users));
         }
         let text = ::files::read(path_of_users, FILE_BYTES_MAX)
@@ -105,15 +103,13 @@ impl AuthTable {
     }
 }
 
-fn is_readable_by_all(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o004 != 0)
-}
-
 /// The largest file of users or rights, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// Opening a pipe waits for its writer, and would block a reload for ever.

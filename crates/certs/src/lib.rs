@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod any_name;
+mod warning;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 use any_name::AnyName;
+pub use warning::{Warning, not_after, warnings};
 
 /// The file that cannot be used, and its fault.
 #[derive(Debug, thiserror::Error)]

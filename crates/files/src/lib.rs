@@ -49,6 +49,12 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// True if every user of this machine may read the file.
+#[must_use]
+pub fn is_readable_by_all(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.mode() & 0o004 != 0)
+}
+
 /// The text of a regular file, at most `bytes_max` bytes.
 ///
 /// # Errors

@@ -378,6 +378,18 @@ fn shut(database: &Postgres) {
     database.sql("UPDATE pg_database SET datallowconn = false WHERE datname = 'shop'");
 }
 
+/// A server with a certificate that expires after these days.
+fn with_certificate(folder: &Scratch, days: u32) -> Process {
+    let file = |name: &str| folder.path(&format!("{name}-{days}")).display().to_string();
+    let (chain, key) = (file("chain"), file("key"));
+    let words = format!("req -x509 -newkey rsa:2048 -nodes -days {days} -subj /CN=localhost");
+    let mut openssl = Command::new("openssl");
+    openssl.args(words.split(' ')).args(["-keyout", &key, "-out", &chain]);
+    assert!(openssl.output().unwrap().status.success());
+    let files = format!("ssl_chain_cert={chain},ssl_key={key}");
+    Process::serve(&["-u", "root", "-Z", "-o", &files])
+}
+
 /// Sends wrong passwords in parallel, because each answer is delayed.
 fn fail_logins(server: &Process, count: usize) {
     let mut streams: Vec<_> = (0..count).map(|_| server.connect()).collect();
@@ -442,9 +454,10 @@ fn every_alert_fires_only_on_its_fault() {
     fs::copy(&config, &routes).unwrap();
     let guarded = proxy_of(&routes, &["--asynclog-disable", "-Y", users]);
     let stuck = Process::serve(&[]);
+    let renewed = with_certificate(&folder, 90);
     let little_log = ["max_slot_wal_keep_size=48MB", "wal_keep_size=0"];
     let (database, short) = followed(&little_log, &folder, &behind, "");
-    let scraped = [&few, &full, &closed, &behind, &front, &short, &guarded, &stuck];
+    let scraped = [&few, &full, &closed, &behind, &front, &short, &guarded, &stuck, &renewed];
     let prometheus = Prometheus::eager(&scraped);
     prometheus.wait_for_scrapes(scraped.len(), 2);
     for _ in 0..50 {
@@ -473,6 +486,7 @@ fn every_alert_fires_only_on_its_fault() {
         front.ask("get a\r\n");
     }
     let canary = "[canary]\ntable = \"shop.canary\"\nevery_ms = 500";
+    let expiring = with_certificate(&folder, 2);
     let blind = without_database(&folder, "blind", canary);
     let idle = without_database(&folder, "idle", "[standby]\ngroup = \"g\"");
     let transaction = fill_log(&database);
@@ -482,7 +496,7 @@ fn every_alert_fires_only_on_its_fault() {
     shut(&database);
     let lost = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let gone = Process::new(Command::new("true"), lost, lost);
-    let troubled = [&few, &full, &closed, &front, &guarded, &stuck];
+    let troubled = [&few, &full, &closed, &front, &guarded, &stuck, &expiring];
     prometheus.scrape(&[&troubled[..], &[&blind, &idle, &short, &gone]].concat());
     prometheus.wait_for_every_alert();
     for name in ["HoldallConfigurationRefused", "HoldallLoginsFail"] {

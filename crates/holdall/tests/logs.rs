@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command};
 use std::time::Instant;
 
@@ -109,9 +110,8 @@ fn the_filter_changes_while_the_server_runs() {
     assert!(!running.log().contains("before") && !running.log().contains("settings: "));
 }
 
-#[test]
-fn faults_of_a_peer_are_one_line_a_second() {
-    let (scratch, begin) = (Scratch::new(), Instant::now());
+/// A server with a certificate for itself; the file of its key.
+fn with_certificate(scratch: &Scratch, mode: u32) -> (Running, String) {
     let (cert, key) = (scratch.text("cert.pem"), scratch.text("key.pem"));
     let made = Command::new("openssl")
         .args([
@@ -128,7 +128,26 @@ fn faults_of_a_peer_are_one_line_a_second() {
         .unwrap();
     assert!(made.status.success(), "{}", common::stderr(&made));
     let tls = format!("ssl_chain_cert={cert},ssl_key={key}");
-    let running = Running::serve(&["-u", "root", "-Z", "-o", &tls]);
+    fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+    (Running::serve(&["-u", "root", "-Z", "-o", &tls]), key)
+}
+
+#[test]
+fn a_private_key_that_everybody_may_read_is_logged() {
+    let scratch = Scratch::new();
+    let (running, key) = with_certificate(&scratch, 0o644);
+    let warning = format!("{key}: everybody on this machine may read the private key");
+    eventually("the warning", || running.log().contains(&warning));
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    running.signal(Signal::HUP);
+    eventually("the end of the reload", || running.log().contains("certificates: read again"));
+    assert_eq!(running.log().matches(&warning).count(), 1);
+}
+
+#[test]
+fn faults_of_a_peer_are_one_line_a_second() {
+    let (scratch, begin) = (Scratch::new(), Instant::now());
+    let (running, _key) = with_certificate(&scratch, 0o600);
     for _ in 0..50 {
         let mut wire = running.connect();
         wire.send(b"\x1b[2Jthis is no handshake\r\n");

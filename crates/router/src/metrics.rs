@@ -178,6 +178,7 @@ fn page(shared: &Shared, turns: &Turns) -> Page {
     let listeners = shared.control.get().map(net::Control::listener_stats).unwrap_or_default();
     metrics::listeners(&mut page, listeners.iter().map(net::ListenerStats::named));
     replies(&mut page, shared);
+    certificate(&mut page, shared);
     logins(&mut page, shared);
     servers(&mut page, shared);
     durations(&mut page, shared);
@@ -194,6 +195,14 @@ fn reloads(page: &mut Page, shared: &Shared) {
     parts.extend(shared.logins.iter().map(|logins| ("users", &logins.read)));
     parts.extend(shared.certificates.get().map(|read| ("certificates", read)));
     metrics::reloads(page, &parts);
+}
+
+/// The certificate that clients see, if any port uses TLS.
+fn certificate(page: &mut Page, shared: &Shared) {
+    let Some(acceptor) = shared.acceptor.get() else { return };
+    let name = "tls_certificate_not_after_timestamp_seconds";
+    let help = "Unix time at which the certificate expires.";
+    page.single(name, Kind::Gauge, help, acceptor.not_after());
 }
 
 /// The logins of clients, if they must log in.

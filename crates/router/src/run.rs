@@ -122,7 +122,7 @@ pub fn run(
         targets: configuration.targets,
         listens: configuration.listens,
     };
-    let certificates = Certificates::new(acceptor, tls, &shared);
+    let certificates = Certificates::new(acceptor, tls, &shared, &*log);
     let (control, end) = (handle.control().clone(), shown.end(DRAIN_PATIENCE * 2));
     let log = move |line: &str| log(line);
     let watcher = watch(&shared, watched, signals, certificates, (control, end), files, log)
@@ -332,12 +332,24 @@ impl Certificates {
         acceptor: Option<Arc<TlsAcceptor>>,
         servers: Option<upstream::Tls>,
         shared: &Shared,
+        log: &impl Fn(&str),
     ) -> Self {
         if acceptor.is_some() || servers.is_some() {
-            // No other code sets it.
+            // No other code sets these two.
             let _ = shared.certificates.set(LastReload::default());
         }
-        Self { acceptor, servers }
+        if let Some(acceptor) = &acceptor {
+            let _ = shared.acceptor.set(Arc::clone(acceptor));
+        }
+        let this = Self { acceptor, servers };
+        this.warn(log);
+        this
+    }
+
+    /// Logs the faults of the certificate that clients see.
+    fn warn(&self, log: &impl Fn(&str)) {
+        let warnings = self.acceptor.iter().flat_map(|acceptor| acceptor.warnings());
+        warnings.for_each(|warning| log(&format!("warning: {warning}")));
     }
 
     /// Reloads them. Returns true if all are usable.
@@ -354,6 +366,7 @@ impl Certificates {
                 Err(error) => log(&format!("certificates: unchanged: {error}")),
             }
         }
+        self.warn(log);
         results.iter().all(Result::is_ok)
     }
 }

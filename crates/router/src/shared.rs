@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime};
 use discovery::Member;
 use hostport::without_login;
 use metrics::LastReload;
+use net::TlsAcceptor;
 use routes::{Deletes, Tree};
 use upstream::{Address, Registry, Upstream};
 use watch::hub::Watchers;
@@ -86,6 +87,8 @@ pub(crate) struct Shared {
     pub(crate) listeners: Listeners,
     /// The users of clients, if they must log in.
     pub(crate) logins: Option<Arc<Logins>>,
+    /// The TLS settings of clients' connections, if any port uses TLS.
+    pub(crate) acceptor: OnceLock<Arc<TlsAcceptor>>,
     /// The outcome of the last reload of certificates, if there are any.
     pub(crate) certificates: OnceLock<LastReload>,
     /// Verbosity of stderr: at 1, every server that is knocked out or comes back is logged.
@@ -149,6 +152,7 @@ impl Shared {
             config,
             listeners,
             logins: logins.map(Arc::new),
+            acceptor: OnceLock::new(),
             certificates: OnceLock::new(),
             generation: AtomicU64::new(1),
             current: Mutex::new(read.taken(1, now)),

@@ -32,10 +32,10 @@ impl Entry {
         modes: Vec<TlsMode>,
         log: &Log,
     ) -> Result<Self, ReloadError> {
-        let warn = |warning: Warning<'_>| log.warning(format_args!("{warning}"));
+        let warn = |warning: String| log.warning(format_args!("{warning}"));
         Ok(Self {
             auth: Self::open_users(options, warn)?,
-            tls: Self::open_tls(options, modes)?,
+            tls: Self::open_tls(options, modes, warn)?,
             namespaces: Self::open_namespaces(options)?,
         })
     }
@@ -43,20 +43,23 @@ impl Entry {
     /// Users and rights.
     pub(crate) fn open_users(
         options: &Options,
-        warn: impl Fn(Warning<'_>),
+        warn: impl Fn(String),
     ) -> Result<Option<Arc<Auth>>, ReloadError> {
         let (sasl, Sources { users, rights }) = (options.sasl, options.auth.clone());
         let Some(users) = users else { return Ok(None) };
-        Ok(Some(Arc::new(Auth::open(Files { users, rights, sasl }, warn)?)))
+        Ok(Some(Arc::new(Auth::open(Files { users, rights, sasl }, as_text(warn))?)))
     }
 
     /// Certificates, for TCP listeners with these modes.
     pub(crate) fn open_tls(
         options: &Options,
         modes: Vec<TlsMode>,
+        warn: impl Fn(String),
     ) -> Result<Option<Arc<TlsAcceptor>>, ReloadError> {
         let Some(tls) = options.tls.clone() else { return Ok(None) };
-        Ok(Some(Arc::new(TlsAcceptor::open(tls, modes)?)))
+        let acceptor = TlsAcceptor::open(tls, modes)?;
+        acceptor.warnings().iter().for_each(|warning| warn(warning.to_string()));
+        Ok(Some(Arc::new(acceptor)))
     }
 
     /// Namespaces.
@@ -79,22 +82,28 @@ impl Entry {
         &self,
         part: Part,
         engine: &engine::Shared,
-        warn: impl Fn(Warning<'_>),
+        warn: impl Fn(String),
     ) -> Option<Result<(), ReloadError>> {
         match part {
             Part::Settings => None,
             Part::Users => {
-                self.auth.as_ref().map(|auth| auth.reload(warn).map_err(ReloadError::from))
+                self.auth.as_ref().map(|auth| auth.reload(as_text(warn)).map_err(ReloadError::from))
             }
-            Part::Certificates => {
-                self.tls.as_ref().map(|tls| tls.reload().map_err(ReloadError::from))
-            }
+            Part::Certificates => self.tls.as_ref().map(|tls| {
+                tls.reload()?;
+                tls.warnings().iter().for_each(|warning| warn(warning.to_string()));
+                Ok(())
+            }),
             Part::Namespaces => self
                 .namespaces
                 .as_ref()
                 .map(|file| file.reload(engine).map_err(|error| ReloadError::Other(error.into()))),
         }
     }
+}
+
+fn as_text(warn: impl Fn(String)) -> impl Fn(Warning<'_>) {
+    move |warning| warn(warning.to_string())
 }
 
 /// Warns of addresses that other machines can reach and that accept anyone or can be eavesdropped

@@ -4,11 +4,12 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use certs::{CertsError, certificates, private_key, roots};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::CertificateDer;
 use rustls::server::{
     NoServerSessionStorage, UnbufferedServerConnection, VerifierBuilderError, WebPkiClientVerifier,
 };
@@ -94,6 +95,8 @@ struct Configs {
     standard: Arc<ServerConfig>,
     server_only: Arc<ServerConfig>,
     mutual: Option<Arc<ServerConfig>>,
+    /// The server's own certificate.
+    certificate: Option<CertificateDer<'static>>,
 }
 
 impl TlsAcceptor {
@@ -124,6 +127,22 @@ impl TlsAcceptor {
     #[must_use]
     pub fn age(&self) -> Duration {
         self.refreshed_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// The Unix time, in seconds, at which the present certificate expires; 0 if it is unknown.
+    #[must_use]
+    pub fn not_after(&self) -> u64 {
+        let configs = self.configs.read().unwrap_or_else(PoisonError::into_inner);
+        configs.certificate.as_ref().and_then(certs::not_after).unwrap_or(0)
+    }
+
+    /// Faults of the present files that do not prevent their use.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<certs::Warning> {
+        let configs = self.configs.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(certificate) = &configs.certificate else { return Vec::new() };
+        let TlsOptions { chain_cert, key, .. } = &self.options;
+        certs::warnings(chain_cert, certificate, key, SystemTime::now())
     }
 
     /// True if connections from the listener with this place in [`crate::Listen::tcp`] use TLS.
@@ -172,6 +191,7 @@ fn configs(options: &TlsOptions, modes: &[TlsMode]) -> Result<Configs, TlsError>
         standard: config(options, options.verify)?,
         server_only: config(options, Verify::None)?,
         mutual,
+        certificate: certificates(&options.chain_cert)?.into_iter().next(),
     })
 }
 

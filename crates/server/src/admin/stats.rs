@@ -199,6 +199,7 @@ fn connections(context: &Context<'_>, sink: Sink<'_>) {
         number(sink, "ssl_proto_errors", net.tls_errors);
         number(sink, "ssl_sessions_kicked", net.tls_kicks);
         number(sink, "time_since_server_cert_refresh", tls.age().as_secs());
+        number(sink, "server_cert_not_after", tls.not_after());
     }
 }
 

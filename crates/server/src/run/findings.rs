@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use access::{ReloadError, Warning};
+use access::ReloadError;
 use net::{ListenAddress, TlsMode};
 use options::{Endpoint, Options};
 use telemetry::Settings;
@@ -45,12 +45,12 @@ pub fn findings(options: &Options) -> Vec<Finding> {
 
 fn of_files(options: &Options) -> Vec<Finding> {
     let warnings = RefCell::new(Vec::new());
-    let users = Entry::open_users(options, |warning: Warning<'_>| {
-        warnings.borrow_mut().push(of_file(options, warning.to_string(), false));
-    });
+    let warn = |warning: String| {
+        warnings.borrow_mut().push(of_file(options, warning, false));
+    };
     let faults: [Option<ReloadError>; 3] = [
-        users.err(),
-        Entry::open_tls(options, modes(options)).err(),
+        Entry::open_users(options, warn).err(),
+        Entry::open_tls(options, modes(options), warn).err(),
         Entry::open_namespaces(options).err(),
     ];
     let fault = |error: ReloadError| of_file(options, error.to_string(), true);

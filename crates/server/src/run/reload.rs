@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use access::{ReloadError, Warning};
+use access::ReloadError;
 use files::Stamp;
 use metrics::supervisor;
 use options::Options;
@@ -159,7 +159,7 @@ impl Reload {
             return Ok(());
         }
         let warnings = RefCell::new(Vec::new());
-        let warn = |warning: Warning<'_>| warnings.borrow_mut().push(warning.to_string());
+        let warn = |warning: String| warnings.borrow_mut().push(warning);
         let Some(read) = self.entry.reload(part, &self.shared.engine, warn) else { return Ok(()) };
         self.shared.reloads.of(part).note(read.is_ok());
         let is_news = match &read {

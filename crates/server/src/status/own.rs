@@ -41,6 +41,12 @@ pub(super) const OWN: &[Row] = &[
         Gauge,
         "Time since the certificate was read.",
     ),
+    row(
+        "server_cert_not_after",
+        "tls_certificate_not_after_timestamp_seconds",
+        Gauge,
+        "Unix time at which the certificate expires.",
+    ),
     // Requests.
     row("cmd_meta", "meta_commands_total", Counter, "Meta commands."),
     row("cmd_flush_prefix", "prefix_flushes_total", Counter, "flush_prefix commands."),
