@@ -23,7 +23,7 @@ use crate::view;
 ///
 /// It sums up the output of their `watch` command. A busy proxy reports a sample of about 2,000
 /// requests per second and worker, with the number of requests that each one represents. A server
-/// drops lines that are not read in time. Rates are scaled accordingly.
+/// drops lines that are not read in time. The rates of each address are scaled accordingly.
 ///
 /// A holdall server reports gets (also gat and mg), stores, and deletes of items that it has. It
 /// does not report touch, incr, decr, ma, me and deletes that miss. memcached reports each lookup
@@ -175,7 +175,7 @@ fn show(arguments: &Arguments, told: &Receiver<Message>) -> ExitCode {
     // The watched servers, as typed and as named by a proxy.
     let mut watched: BTreeMap<Arc<str>, String> = BTreeMap::new();
     while arguments.count.is_none_or(|count| looks < count) {
-        let mut interval = Interval::default();
+        let mut each: BTreeMap<Arc<str>, Interval> = BTreeMap::new();
         let began = Instant::now();
         let end = began + Duration::from_secs_f64(arguments.interval);
         while let Some(wait) = end.checked_duration_since(Instant::now()) {
@@ -189,9 +189,12 @@ fn show(arguments: &Arguments, told: &Receiver<Message>) -> ExitCode {
                         **typed == *seen.server || *peer == seen.server
                     };
                     let is_told_by_server = watched.iter().any(is_asked);
+                    let interval = each.entry(Arc::clone(&from)).or_default();
                     interval.add(*seen, &from, is_told_by_server);
                 }
-                Ok(Message::Line(_, Line::Skipped(count))) => interval.skipped += count,
+                Ok(Message::Line(from, Line::Skipped(count))) => {
+                    each.entry(from).or_default().skipped += count;
+                }
                 Ok(Message::Line(_, Line::Other)) => {}
                 Ok(Message::End(from, why)) => {
                     watched.remove(&from);
@@ -205,7 +208,7 @@ fn show(arguments: &Arguments, told: &Receiver<Message>) -> ExitCode {
                 return ExitCode::FAILURE;
             }
         }
-        interval.end();
+        let interval = Interval::of_all(each);
         let secs = began.elapsed().as_secs_f64();
         let at_secs = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let text = if arguments.json {

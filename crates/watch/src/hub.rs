@@ -97,6 +97,16 @@ struct Pending {
     skipped: u64,
 }
 
+impl Pending {
+    fn report_skipped(&mut self, out: &mut Vec<u8>) {
+        let skipped = std::mem::take(&mut self.skipped);
+        if skipped > 0 {
+            // Writing into a vector does not fail.
+            let _ = writeln!(out, "skipped={skipped}");
+        }
+    }
+}
+
 /// A watcher's session; it leaves the list when it ends.
 #[derive(Debug)]
 pub struct Watching {
@@ -212,8 +222,9 @@ impl Queue {
         }
         let was_empty = pending.bytes.is_empty();
         if pending.skipped > 0 {
-            let skipped = std::mem::take(&mut pending.skipped);
-            let _ = writeln!(pending.bytes, "skipped={skipped}");
+            let mut bytes = std::mem::take(&mut pending.bytes);
+            pending.report_skipped(&mut bytes);
+            pending.bytes = bytes;
         }
         pending.bytes.extend_from_slice(line);
         if was_empty && let Some(waker) = &self.waker {
@@ -229,6 +240,8 @@ impl Queue {
         out.extend(pending.bytes.drain(..part));
         if pending.bytes.is_empty() {
             pending.bytes = Vec::new();
+            // The next event may be long in coming.
+            pending.report_skipped(out);
         }
         part > 0
     }
@@ -246,16 +259,17 @@ mod tests {
             watchers.report(Events::MUTATIONS, |line| line.extend_from_slice(&[b'x'; 30]));
             watchers.report(Events::FETCHERS, |line| line.extend_from_slice(b"not watched"));
         }
-        let mut first = Vec::new();
-        assert!(watching.take(&mut first));
-        watchers.report(Events::MUTATIONS, |line| line.extend_from_slice(b"last"));
-        let mut second = Vec::new();
-        assert!(watching.take(&mut second));
-        let lines = first.split(|byte| *byte == b'\n').count() - 1;
-        let second = String::from_utf8(second).unwrap();
+        let mut out = Vec::new();
+        assert!(watching.take(&mut out));
+        let first = String::from_utf8(std::mem::take(&mut out)).unwrap();
+        let lines = first.lines().filter(|line| line.starts_with("ts=")).count();
         assert!(lines < 5, "{lines} lines fit into 150 bytes");
-        assert!(second.starts_with(&format!("skipped={}\nts=", 5 - lines)), "{second}");
-        assert!(!second.contains("not watched"));
+        assert!(first.ends_with(&format!("x\nskipped={}\n", 5 - lines)), "{first}");
+        watchers.report(Events::MUTATIONS, |line| line.extend_from_slice(b"last"));
+        assert!(watching.take(&mut out) && !watching.take(&mut out));
+        let second = String::from_utf8(out).unwrap();
+        assert!(second.starts_with("ts=") && second.ends_with("last\n"), "{second}");
+        assert!(!first.contains("not watched") && !second.contains("not watched"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::line::Seen;
 /// Maximum number of distinct keys counted in an interval; others count only in sums.
 const KEYS_MAX: usize = 50_000;
 
-/// The sums of one interval.
+/// The sums of one interval, of one address or of all.
 #[derive(Debug, Default)]
 pub(crate) struct Interval {
     pub(crate) total: Sum,
@@ -21,17 +21,18 @@ pub(crate) struct Interval {
     pub(crate) seen: u64,
     /// Lines lost in transit.
     pub(crate) skipped: u64,
-    /// The last line of each server, if it is a lookup that the next line may explain.
-    lookups: BTreeMap<String, Seen>,
+    /// The last line of the address, if it is a lookup that the next line may explain.
+    lookup: Option<Seen>,
 }
 
-/// Requests of one kind. Counts include the requests that sampled lines stand for.
+/// Requests of one kind. Counts include the requests that sampled lines stand for, and in a sum of
+/// all addresses an estimate of those whose lines were lost.
 #[derive(Debug, Default)]
 pub(crate) struct Sum {
-    pub(crate) requests: u64,
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) errors: u64,
+    pub(crate) requests: f64,
+    pub(crate) hits: f64,
+    pub(crate) misses: f64,
+    pub(crate) errors: f64,
     times_us: Option<Histogram<u64>>,
 }
 
@@ -40,22 +41,48 @@ impl Interval {
     /// counts only for its pool, because that server reports it as well. A lookup counts only if it
     /// is not the first step of the server's next request.
     pub(crate) fn add(&mut self, seen: Seen, from: &str, is_told_by_server: bool) {
-        match self.lookups.remove(from) {
+        match self.lookup.take() {
             Some(lookup) if seen.starts_with(&lookup) => self.seen += 1,
             Some(lookup) => self.count(&lookup, from, false),
             None => {}
         }
         if seen.is_lookup {
-            self.lookups.insert(from.to_owned(), seen);
+            self.lookup = Some(seen);
         } else {
             self.count(&seen, from, is_told_by_server);
         }
     }
 
-    /// Counts the last lookups at the end of the interval.
-    pub(crate) fn end(&mut self) {
-        for (from, lookup) in std::mem::take(&mut self.lookups) {
-            self.count(&lookup, &from, false);
+    /// The sums of all addresses, at the end of the interval. The lost lines of an address count
+    /// like those that it delivered.
+    pub(crate) fn of_all<A: AsRef<str>>(each: impl IntoIterator<Item = (A, Self)>) -> Self {
+        let mut all = Self::default();
+        for (from, mut one) in each {
+            if let Some(lookup) = one.lookup.take() {
+                one.count(&lookup, from.as_ref(), false);
+            }
+            all.merge(one);
+        }
+        all
+    }
+
+    fn merge(&mut self, one: Self) {
+        let scale = one.scale();
+        self.total.merge(&one.total, scale);
+        if one.seen == 0 {
+            self.total.requests += one.skipped as f64;
+        }
+        self.seen += one.seen;
+        self.skipped += one.skipped;
+        for (sums, more) in [
+            (&mut self.operations, one.operations),
+            (&mut self.pools, one.pools),
+            (&mut self.servers, one.servers),
+            (&mut self.keys, one.keys),
+        ] {
+            for (name, more) in more {
+                sums.entry(name).or_default().merge(&more, scale);
+            }
         }
     }
 
@@ -76,13 +103,8 @@ impl Interval {
         }
     }
 
-    /// Estimated number of requests: lost lines count like the received ones.
-    pub(crate) fn requests(&self) -> f64 {
-        self.total.requests as f64 * self.scale()
-    }
-
     /// The weight of a received request, because some were lost.
-    pub(crate) fn scale(&self) -> f64 {
+    fn scale(&self) -> f64 {
         if self.seen == 0 {
             return 1.0;
         }
@@ -100,13 +122,14 @@ fn sum<'a>(sums: &'a mut BTreeMap<String, Sum>, name: &str) -> &'a mut Sum {
 
 impl Sum {
     fn add(&mut self, seen: &Seen) {
-        self.requests += seen.weight;
+        let weight = seen.weight as f64;
+        self.requests += weight;
         match seen.hit {
-            Some(true) => self.hits += seen.weight,
-            Some(false) => self.misses += seen.weight,
+            Some(true) => self.hits += weight,
+            Some(false) => self.misses += weight,
             None => {}
         }
-        self.errors += if seen.is_error { seen.weight } else { 0 };
+        self.errors += if seen.is_error { weight } else { 0.0 };
         if let Some(us) = seen.took_us {
             if self.times_us.is_none() {
                 self.times_us = Histogram::new(2).ok();
@@ -118,10 +141,28 @@ impl Sum {
         }
     }
 
+    /// Adds another sum, each request of which counts this often.
+    fn merge(&mut self, more: &Self, scale: f64) {
+        self.requests += more.requests * scale;
+        self.hits += more.hits * scale;
+        self.misses += more.misses * scale;
+        self.errors += more.errors * scale;
+        let Some(times_us) = &more.times_us else { return };
+        if self.times_us.is_none() {
+            self.times_us = Histogram::new(2).ok();
+        }
+        let Some(all_us) = &mut self.times_us else { return };
+        for step in times_us.iter_recorded() {
+            let count = step.count_since_last_iteration() as f64 * scale;
+            // Both histograms have the same range.
+            let _ = all_us.record_n(step.value_iterated_to(), count.round() as u64);
+        }
+    }
+
     /// Share of hits in all reads; `None` without reads.
     pub(crate) fn hit_ratio(&self) -> Option<f64> {
         let reads = self.hits + self.misses;
-        (reads > 0).then(|| self.hits as f64 / reads as f64)
+        (reads > 0.0).then(|| self.hits / reads)
     }
 
     /// The time within which this share of the answers came; `None` without reported times.
@@ -133,7 +174,7 @@ impl Sum {
 /// The largest sums, greatest first.
 pub(crate) fn largest(sums: &BTreeMap<String, Sum>, count: usize) -> Vec<(&str, &Sum)> {
     let mut all: Vec<(&str, &Sum)> = sums.iter().map(|(name, sum)| (&**name, sum)).collect();
-    all.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.requests));
+    all.sort_by(|(_, a), (_, b)| b.requests.total_cmp(&a.requests));
     all.truncate(count);
     all
 }
@@ -156,16 +197,40 @@ mod tests {
         };
         interval.add(get("one", true, 3), "here", false);
         interval.add(get("two", false, 1), "here", false);
-        interval.skipped = 2;
-        assert_eq!((interval.total.requests, interval.requests()), (4, 8.0));
+        assert_eq!(interval.total.requests, 4.0);
         assert_eq!(interval.total.hit_ratio(), Some(0.75));
         assert_eq!(interval.pools["A"].quantile_us(0.99), Some(100));
         assert_eq!(largest(&interval.keys, 1)[0].0, "one");
         assert!(interval.servers.contains_key("here"));
         // The server will report this one.
-        interval.add(get("one", true, 1), "proxy", true);
-        assert_eq!((interval.total.requests, interval.seen), (4, 2));
-        assert_eq!((interval.pools["A"].requests, interval.keys["one"].requests), (5, 3));
+        interval.add(get("one", true, 1), "here", true);
+        assert_eq!((interval.total.requests, interval.seen), (4.0, 2));
+        assert_eq!((interval.pools["A"].requests, interval.keys["one"].requests), (5.0, 3.0));
+    }
+
+    /// A busy server that drops lines says nothing about the others.
+    #[test]
+    fn lost_lines_count_for_the_address_that_lost_them() {
+        let get = |key: &str, took_us| Seen {
+            operation: "get".into(),
+            key: key.into(),
+            hit: Some(true),
+            took_us: Some(took_us),
+            weight: 1,
+            ..Seen::default()
+        };
+        let (mut calm, mut busy) = (Interval::default(), Interval::default());
+        for _ in 0..10 {
+            calm.add(get("calm", 100), "one", false);
+        }
+        busy.add(get("hot", 900), "two", false);
+        busy.skipped = 99;
+        let silent = Interval { skipped: 5, ..Interval::default() };
+        let all = Interval::of_all([("one", calm), ("two", busy), ("three", silent)]);
+        assert_eq!((all.seen, all.skipped, all.total.requests), (11, 104, 115.0));
+        assert_eq!((all.servers["one"].requests, all.servers["two"].requests), (10.0, 100.0));
+        assert_eq!((all.keys["calm"].requests, all.keys["hot"].requests), (10.0, 100.0));
+        assert!(all.total.quantile_us(0.5).unwrap() > 800);
     }
 
     #[test]
@@ -189,10 +254,10 @@ mod tests {
             };
             interval.add(*seen, "memcached", false);
         }
-        interval.end();
+        let interval = Interval::of_all([("memcached", interval)]);
         let requests = |operation: &str| interval.operations[operation].requests;
-        assert_eq!(["get", "set", "delete"].map(requests), [3, 2, 1]);
-        assert_eq!((interval.total.hits, interval.total.misses), (2, 1));
+        assert_eq!(["get", "set", "delete"].map(requests), [3.0, 2.0, 1.0]);
+        assert_eq!((interval.total.hits, interval.total.misses), (2.0, 1.0));
         // Lost lines may have been lookups of stores, too.
         assert_eq!(interval.seen, 8);
     }

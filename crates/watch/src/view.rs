@@ -18,7 +18,7 @@ pub(crate) fn table(interval: &Interval, secs: f64, top: usize) -> String {
     let mut text = String::new();
     let total = &interval.total;
     // Writing into a string does not fail.
-    let _ = write!(text, "{:.0} requests/s", interval.requests() / secs);
+    let _ = write!(text, "{:.0} requests/s", total.requests / secs);
     if let Some(ratio) = total.hit_ratio() {
         let _ = write!(text, "   hits {:.1} %", ratio * 100.0);
     }
@@ -39,13 +39,13 @@ pub(crate) fn table(interval: &Interval, secs: f64, top: usize) -> String {
             "/s", "hits %", "errors/s", "p50 us", "p99 us"
         );
         for (name, sum) in largest(sums, top) {
-            row(&mut text, name, sum, interval.scale() / secs);
+            row(&mut text, name, sum, secs);
         }
     }
     text
 }
 
-fn row(text: &mut String, name: &str, sum: &Sum, scale: f64) {
+fn row(text: &mut String, name: &str, sum: &Sum, secs: f64) {
     let ratio = sum.hit_ratio().map_or_else(|| "-".into(), |ratio| format!("{:.1}", ratio * 100.0));
     let quantile =
         |quantile| sum.quantile_us(quantile).map_or_else(|| "-".into(), |us| us.to_string());
@@ -53,8 +53,8 @@ fn row(text: &mut String, name: &str, sum: &Sum, scale: f64) {
     let _ = writeln!(
         text,
         "{name:NAME$} {:>10.0} {ratio:>7} {:>8.0} {:>8} {:>8}",
-        sum.requests as f64 * scale,
-        sum.errors as f64 * scale,
+        sum.requests / secs,
+        sum.errors / secs,
         quantile(0.5),
         quantile(0.99)
     );
@@ -87,32 +87,31 @@ struct Row<'a> {
 
 /// The interval that ended at `at_secs` (Unix time) as a line of JSON.
 pub(crate) fn json(interval: &Interval, at_secs: u64, secs: f64, top: usize) -> String {
-    let scale = interval.scale() / secs;
     let json = Json {
         at_secs,
         seconds: secs,
         seen: interval.seen,
         skipped: interval.skipped,
-        total: Row::of("", &interval.total, scale),
-        operations: rows(&interval.operations, top, scale),
-        pools: rows(&interval.pools, top, scale),
-        servers: rows(&interval.servers, top, scale),
-        keys: rows(&interval.keys, top, scale),
+        total: Row::of("", &interval.total, secs),
+        operations: rows(&interval.operations, top, secs),
+        pools: rows(&interval.pools, top, secs),
+        servers: rows(&interval.servers, top, secs),
+        keys: rows(&interval.keys, top, secs),
     };
     // Nothing in it can fail to be written.
     serde_json::to_string(&json).unwrap_or_default() + "\n"
 }
 
-fn rows(sums: &BTreeMap<String, Sum>, top: usize, scale: f64) -> Vec<Row<'_>> {
-    largest(sums, top).into_iter().map(|(name, sum)| Row::of(name, sum, scale)).collect()
+fn rows(sums: &BTreeMap<String, Sum>, top: usize, secs: f64) -> Vec<Row<'_>> {
+    largest(sums, top).into_iter().map(|(name, sum)| Row::of(name, sum, secs)).collect()
 }
 
 impl<'a> Row<'a> {
-    fn of(name: &'a str, sum: &Sum, scale: f64) -> Self {
+    fn of(name: &'a str, sum: &Sum, secs: f64) -> Self {
         Self {
             name,
-            per_second: sum.requests as f64 * scale,
-            errors_per_second: sum.errors as f64 * scale,
+            per_second: sum.requests / secs,
+            errors_per_second: sum.errors / secs,
             hit_ratio: sum.hit_ratio(),
             p50_us: sum.quantile_us(0.5),
             p99_us: sum.quantile_us(0.99),
