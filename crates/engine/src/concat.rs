@@ -15,7 +15,7 @@ use crate::key::Key;
 use crate::mutate::{Condition, Mode, Stored, Verdict};
 use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
-use crate::stats::{ClassCounter, Counter};
+use crate::stats::Counter;
 use crate::worker::{Worker, live};
 
 /// The class under which a value without memory is counted.
@@ -96,7 +96,7 @@ impl Worker {
         loop {
             let attempt = match self.look(key, condition, new.has_cas) {
                 Look::Ended(verdict) => {
-                    self.count_class(NO_CLASS, ClassCounter::CmdSet);
+                    self.count_set(NO_CLASS, condition);
                     self.note_named(Command::Store, &key);
                     return Stored::refused(verdict);
                 }
@@ -110,7 +110,7 @@ impl Worker {
                 Ok(Some(stored)) => return stored,
                 Ok(None) => {}
                 Err(error) => {
-                    self.count_class(NO_CLASS, ClassCounter::CmdSet);
+                    self.count_set(NO_CLASS, condition);
                     return Stored::refused(self.refused(error));
                 }
             }
@@ -222,7 +222,7 @@ impl Worker {
         });
         match applied {
             Applied::Stored { cas } => {
-                self.count_class(class, ClassCounter::CmdSet);
+                self.count_set(class, condition);
                 let (verdict, cas) = (Verdict::Stored, self.shown_cas(cas));
                 Ok(Some(Stored { verdict, cas, value_len, class }))
             }

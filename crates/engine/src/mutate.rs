@@ -159,7 +159,7 @@ impl Worker {
         draft: Draft,
     ) -> Stored {
         let class = draft.class();
-        self.count_class(class, ClassCounter::CmdSet);
+        self.count_set(class, condition);
         let section = self.section();
         let mut verdict = Verdict::Stored;
         // The draft is taken out of here only to be linked: an unneeded one is dropped outside the
@@ -188,6 +188,16 @@ impl Worker {
             Applied::Refused(error) => Stored::refused(self.refused(error)),
             Applied::Kept | Applied::Removed => Stored { class, ..Stored::refused(verdict) },
         }
+    }
+
+    /// Counts a received value for `cmd_set`.
+    #[inline]
+    pub(crate) fn count_set(&self, class: u8, condition: &Condition) {
+        let counter = match condition.compare {
+            Some(_) => ClassCounter::CasSets,
+            None => ClassCounter::CmdSet,
+        };
+        self.count_class(class, counter);
     }
 
     /// Judges `condition` by the key's present item, and counts a `cas`. If it holds only by meta's

@@ -91,7 +91,10 @@ counters! {
     /// `get` found the key.
     GetHits = "get_hits",
     /// Values received; in class 0, those to append that needed no memory since they were refused.
+    /// A worker counts here only those without a cas unique, and [`Totals`] adds the others.
     CmdSet = "cmd_set",
+    /// Values received with a cas unique to compare, by the same classes.
+    CasSets = "cas_sets",
     /// `delete` found it.
     DeleteHits = "delete_hits",
     /// `incr` found it.
@@ -201,8 +204,13 @@ impl Totals {
             *sum = sum.wrapping_add(counter.load(Ordering::Relaxed));
         }
         for (sums, counters) in self.classes.iter_mut().zip(&worker.classes) {
-            for (sum, counter) in sums.iter_mut().zip(counters) {
-                *sum = sum.wrapping_add(counter.load(Ordering::Relaxed));
+            let mut now = counters.each_ref().map(|counter| counter.load(Ordering::Relaxed));
+            // Both sums from one reading, so that their difference never falls.
+            let with_cas = now[ClassCounter::CasSets as usize];
+            let sets = &mut now[ClassCounter::CmdSet as usize];
+            *sets = sets.wrapping_add(with_cas);
+            for (sum, now) in sums.iter_mut().zip(now) {
+                *sum = sum.wrapping_add(now);
             }
         }
     }
@@ -262,6 +270,17 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn values_with_a_cas_unique_count_as_sets_too() {
+        let (counters, mut totals) = (Counters::new(), Totals::zero());
+        counters.add_class(3, ClassCounter::CmdSet);
+        counters.add_class(4, ClassCounter::CasSets);
+        totals.add(&counters);
+        assert_eq!(totals.of_all_classes(ClassCounter::CmdSet), 2);
+        assert_eq!(totals.of_class(4, ClassCounter::CmdSet), 1);
+        assert_eq!(totals.of_all_classes(ClassCounter::CasSets), 1);
     }
 
     #[test]

@@ -44,14 +44,19 @@ static QUEUE: Queue = Queue::new();
 /// The filter of the process, once there is one.
 static FILTER: OnceLock<Handle<Targets, Registry>> = OnceLock::new();
 
+/// The form of the process's lines, once there is one.
+static LINES: OnceLock<Lines> = OnceLock::new();
+
 /// Writes events as lines from now on. `name` starts each; a process has one log, so a second call
 /// changes only the filter.
 pub fn start(name: &'static str, format: Format, filter: &Filter) {
     let (targets, handle) = reload::Layer::new(filter.targets());
-    let lines = Registry::default().with(targets).with(Lines::new(name, format));
-    if tracing::subscriber::set_global_default(lines).is_ok() {
+    let lines = Lines::new(name, format);
+    let subscriber = Registry::default().with(targets).with(lines);
+    if tracing::subscriber::set_global_default(subscriber).is_ok() {
         // The first subscriber is set once.
         let _ = FILTER.set(handle);
+        let _ = LINES.set(lines);
     } else {
         set_filter(filter);
     }

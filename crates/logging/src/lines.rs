@@ -57,6 +57,7 @@ impl FromStr for Format {
 }
 
 /// Writes events of [`PARTS`], but not those of libraries.
+#[derive(Clone, Copy)]
 pub(crate) struct Lines {
     name: &'static str,
     format: Format,
@@ -74,29 +75,39 @@ impl<S: Subscriber> Layer<S> for Lines {
         let metadata = event.metadata();
         if PARTS.contains(&metadata.target()) {
             let (level, part) = (*metadata.level(), metadata.target());
-            event.record(&mut Message(|message: &dyn Debug| self.write(level, part, message)));
+            event.record(&mut Message(|message: &dyn Debug| {
+                crate::write(format_args!("{}", Line { form: *self, level, part, message }));
+            }));
         }
     }
 }
 
-impl Lines {
-    fn write(&self, level: Level, part: &str, message: &dyn Debug) {
-        let name = self.name;
-        match self.format {
+/// A whole line.
+pub(crate) struct Line<'a> {
+    pub(crate) form: Lines,
+    pub(crate) level: Level,
+    pub(crate) part: &'a str,
+    pub(crate) message: &'a dyn Debug,
+}
+
+impl Display for Line<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { form: Lines { name, format, is_journal }, level, part, message } = *self;
+        match format {
             Format::Json => {
                 let (word, message) = (word_of(level), InJson(message));
-                crate::write(format_args!(
+                writeln!(
+                    out,
                     "{{\"time\":\"{Now}\",\"level\":\"{word}\",\"program\":\"{name}\",\
-                     \"part\":\"{part}\",\"message\":\"{message}\"}}\n"
-                ));
+                     \"part\":\"{part}\",\"message\":\"{message}\"}}"
+                )
             }
             Format::Text => {
                 let (prefix, message) = (prefix_of(level), Visible(message));
-                if self.is_journal {
-                    let priority = priority_of(level);
-                    crate::write(format_args!("<{priority}>{name}: {prefix}{message}\n"));
+                if is_journal {
+                    writeln!(out, "<{}>{name}: {prefix}{message}", priority_of(level))
                 } else {
-                    crate::write(format_args!("{Now} {name}: {prefix}{message}\n"));
+                    writeln!(out, "{Now} {name}: {prefix}{message}")
                 }
             }
         }

@@ -4,8 +4,11 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::QUEUE;
+use tracing::Level;
+
+use super::lines::Line;
 use super::queue::Queue;
+use super::{LINES, QUEUE};
 
 /// The longest wait for a reader of stderr when the process ends.
 const PATIENCE_AT_END: Duration = Duration::from_secs(1);
@@ -51,11 +54,15 @@ fn write_all(name: &str, mut buffer: Vec<u8>) {
         let _ = stderr.write_all(&buffer);
         buffer.clear();
         if taken.lost > 0 {
-            let _ = writeln!(
-                stderr,
-                "{name}: warning: {} log lines were lost: nobody read stderr in time",
-                taken.lost
-            );
+            let lost = taken.lost;
+            let message = &format_args!("{lost} log lines were lost: nobody read stderr in time");
+            let _ = match LINES.get() {
+                Some(form) => {
+                    let line = Line { form: *form, level: Level::WARN, part: "log", message };
+                    write!(stderr, "{line}")
+                }
+                None => writeln!(stderr, "{name}: warning: {message}"),
+            };
         }
     }
 }

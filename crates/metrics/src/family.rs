@@ -5,6 +5,8 @@
 pub enum Kind {
     /// It only rises while the program runs.
     Counter,
+    /// It rises and falls, but another program, whose names this page has, calls it a counter.
+    FallingCounter,
     /// It rises and falls.
     Gauge,
     /// Counts of values up to each of several bounds.

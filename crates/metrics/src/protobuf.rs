@@ -93,7 +93,7 @@ pub(crate) fn write(families: Vec<Family>) -> Vec<u8> {
     let mut bytes = Vec::new();
     for family in families.into_iter().filter(|family| !family.points.is_empty()) {
         let kind = match family.kind {
-            Kind::Counter => 0,
+            Kind::Counter | Kind::FallingCounter => 0,
             Kind::Gauge => 1,
             Kind::Histogram => 4,
         };
@@ -115,7 +115,7 @@ fn metric(kind: Kind, point: &Point) -> Metric {
         Value::Number(text) => {
             let number = Some(Number { value: text.parse().unwrap_or(f64::NAN) });
             match kind {
-                Kind::Counter => metric.counter = number,
+                Kind::Counter | Kind::FallingCounter => metric.counter = number,
                 Kind::Gauge | Kind::Histogram => metric.gauge = number,
             }
         }

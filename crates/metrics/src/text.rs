@@ -27,7 +27,7 @@ pub(crate) fn write(families: Vec<Family>) -> String {
 
 const fn word(kind: Kind) -> &'static str {
     match kind {
-        Kind::Counter => "counter",
+        Kind::Counter | Kind::FallingCounter => "counter",
         Kind::Gauge => "gauge",
         Kind::Histogram => "histogram",
     }
@@ -35,7 +35,7 @@ const fn word(kind: Kind) -> &'static str {
 
 fn message(family: &Family) -> MetricFamily {
     let kind = match family.kind {
-        Kind::Counter => MetricType::COUNTER,
+        Kind::Counter | Kind::FallingCounter => MetricType::COUNTER,
         Kind::Gauge => MetricType::GAUGE,
         Kind::Histogram => MetricType::HISTOGRAM,
     };
@@ -52,7 +52,7 @@ fn metric(kind: Kind, point: &Point) -> Metric {
     match &point.value {
         Value::Number(text) => {
             let number = text.parse().unwrap_or(f64::NAN);
-            if kind == Kind::Counter {
+            if matches!(kind, Kind::Counter | Kind::FallingCounter) {
                 let mut counter = Counter::default();
                 counter.set_value(number);
                 metric.set_counter(counter);

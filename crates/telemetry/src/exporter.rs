@@ -168,7 +168,7 @@ impl Signal {
                 Some(why.clone())
             }
             Outcome::Refused(why) => {
-                self.pace.failed(None, now);
+                self.pace.refused(now);
                 Some(why.clone())
             }
         };
@@ -215,12 +215,14 @@ impl Worker {
         self.export_counts.spans().wakes(thread::current());
         // Relaxed: see `Exporter::finish`.
         while !self.is_over.load(Ordering::Relaxed) {
-            self.send_spans();
+            let has_more = self.send_spans();
             if self.metrics.as_ref().is_some_and(|signal| signal.pace.due <= Instant::now()) {
                 let message = self.numbers_of_now();
                 self.send_metrics(&message, Duration::MAX);
             }
-            thread::park_timeout(self.idle());
+            if !has_more {
+                thread::park_timeout(self.idle());
+            }
         }
         self.flush();
     }
@@ -254,25 +256,22 @@ impl Worker {
         self.export_counts.spans_failed.fetch_add(lost + unsent, Ordering::Relaxed);
     }
 
-    /// Sends spans as far as they are due and the collector accepts them.
-    fn send_spans(&mut self) {
-        loop {
-            let Some(signal) = &mut self.traces else { return };
-            let now = Instant::now();
-            if signal.pace.waits(now) {
-                return;
-            }
-            let is_due = signal.pace.due <= now;
-            if !self.has_batch(is_due) {
-                if let Some(signal) = self.traces.as_mut().filter(|_| is_due) {
-                    signal.pace.taken(now);
-                }
-                return;
-            }
-            if !self.send_batch(Duration::MAX) {
-                return;
-            }
+    /// Sends a batch of spans, if one is due. Returns true if the next one should follow at once:
+    /// a turn sends one batch, so that metrics are on time while spans are many.
+    fn send_spans(&mut self) -> bool {
+        let Some(signal) = &mut self.traces else { return false };
+        let now = Instant::now();
+        if signal.pace.waits(now) {
+            return false;
         }
+        let is_due = signal.pace.due <= now;
+        if self.has_batch(is_due) {
+            return self.send_batch(Duration::MAX);
+        }
+        if let Some(signal) = self.traces.as_mut().filter(|_| is_due) {
+            signal.pace.taken(now);
+        }
+        false
     }
 
     /// True if there is a batch to send; an incomplete one only if `is_due`.

@@ -80,7 +80,7 @@ impl Numbers {
                 aggregation_temporality: CUMULATIVE,
                 is_monotonic: true,
             }),
-            Kind::Gauge => Data::Gauge(Gauge {
+            Kind::Gauge | Kind::FallingCounter => Data::Gauge(Gauge {
                 data_points: points
                     .into_iter()
                     .filter_map(|point| {

@@ -8,6 +8,9 @@ const WAIT_MIN: Duration = Duration::from_secs(1);
 /// The longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
+/// The longest wait that a collector may ask for.
+const ASKED_MAX: Duration = Duration::from_secs(300);
+
 /// When one signal is due.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -28,13 +31,19 @@ impl Pace {
         (self.failures, self.due) = (0, now + self.every);
     }
 
+    /// It has refused the data. Other data may follow at the usual time, but not sooner than after
+    /// a failure.
+    pub(crate) fn refused(&mut self, now: Instant) {
+        self.failed(Some(self.every), now);
+    }
+
     /// It has not, and requests this wait, if any. The wait doubles each time, and its second half
     /// is random, so that many processes do not return at once.
     pub(crate) fn failed(&mut self, asked: Option<Duration>, now: Instant) {
         let doubled = WAIT_MIN.saturating_mul(1 << self.failures.min(16)).min(WAIT_MAX);
         self.failures = self.failures.saturating_add(1);
         let wait = doubled.mul_f64(0.5 + fastrand::f64() / 2.0);
-        self.due = now + wait.max(asked.unwrap_or_default().min(WAIT_MAX));
+        self.due = now + wait.max(asked.unwrap_or_default().min(ASKED_MAX));
     }
 
     /// True while the wait after a failure is not over.
@@ -60,7 +69,9 @@ mod tests {
             assert!(pace.waits(now));
         }
         pace.failed(Some(Duration::from_secs(3600)), now);
-        assert_eq!(pace.due - now, WAIT_MAX, "nobody makes it wait longer");
+        assert_eq!(pace.due - now, ASKED_MAX, "nobody makes it wait longer");
+        pace.refused(now);
+        assert_eq!(pace.due - now, Duration::from_secs(60));
         pace.taken(now);
         assert!(!pace.waits(now));
         assert_eq!(pace.due - now, Duration::from_secs(60));

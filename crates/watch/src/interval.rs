@@ -112,6 +112,15 @@ impl Interval {
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an estimate, from factors of at least 0"
+)]
+fn weighted(count: u64, scale: f64) -> u64 {
+    (count as f64 * scale).round() as u64
+}
+
 /// The sum of this name, created on demand.
 fn sum<'a>(sums: &'a mut BTreeMap<String, Sum>, name: &str) -> &'a mut Sum {
     if !sums.contains_key(name) {
@@ -153,9 +162,9 @@ impl Sum {
         }
         let Some(all_us) = &mut self.times_us else { return };
         for step in times_us.iter_recorded() {
-            let count = step.count_since_last_iteration() as f64 * scale;
+            let count = weighted(step.count_since_last_iteration(), scale);
             // Both histograms have the same range.
-            let _ = all_us.record_n(step.value_iterated_to(), count.round() as u64);
+            let _ = all_us.record_n(step.value_iterated_to(), count);
         }
     }
 

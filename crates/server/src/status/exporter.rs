@@ -8,7 +8,7 @@ use metrics::{Kind, Page};
 use options::COMPATIBLE_VERSION;
 
 use super::numbers::{Numbers, Row, of};
-use Kind::{Counter, Gauge};
+use Kind::{Counter, FallingCounter, Gauge};
 
 /// Writes all of them; the prefix is `memcached_`.
 pub(super) fn write(page: &mut Page, numbers: &Numbers) {
@@ -46,8 +46,7 @@ fn commands(page: &mut Page, numbers: &Numbers) {
     page.sample(name, &[("command", "cas"), ("status", "badval")], stat("cas_badval"));
     page.sample(name, &[("command", "flush"), ("status", "hit")], stat("cmd_flush"));
     // As in the exporter: `cmd_set` also counts the attempts of `cas`.
-    let cas = stat("cas_misses") + stat("cas_hits") + stat("cas_badval");
-    let set = stat("cmd_set").saturating_sub(cas);
+    let set = stat("cmd_set").saturating_sub(stat("cas_sets"));
     page.sample(name, &[("command", "set"), ("status", "hit")], set);
 }
 
@@ -64,8 +63,7 @@ fn slab_commands(page: &mut Page, numbers: &Numbers) {
             show(command, "hit", of(slab, &format!("{command}_hits")));
         }
         show("cas", "badval", of(slab, "cas_badval"));
-        let cas = of(slab, "cas_hits") + of(slab, "cas_badval");
-        show("set", "hit", of(slab, "cmd_set").saturating_sub(cas));
+        show("set", "hit", of(slab, "cmd_set").saturating_sub(of(slab, "cas_sets")));
     }
 }
 
@@ -195,7 +193,7 @@ pub(super) const ITEMS: &[Row] = &[
     ),
     row(
         "slab_items_evicted_time_seconds",
-        Counter,
+        FallingCounter,
         "evicted_time",
         "Time since the item that was evicted last had been used.",
     ),
@@ -224,7 +222,7 @@ pub(super) const ITEMS: &[Row] = &[
         "Dead items whose memory was used again.",
     ),
     row("slab_items_tailrepairs_total", Counter, "tailrepairs", "Always 0."),
-    row("slab_mem_requested_bytes", Counter, "mem_requested", "Bytes of the class's items."),
+    row("slab_mem_requested_bytes", FallingCounter, "mem_requested", "Bytes of the class's items."),
     row("slab_items_moves_to_cold", Counter, "moves_to_cold", "Always 0."),
     row("slab_items_moves_to_warm", Counter, "moves_to_warm", "Always 0."),
     row(

@@ -99,6 +99,20 @@ fn metrics_and_spans_reach_the_collector() {
     assert!(text.contains("holdall_telemetry_spans_total{result=\"dropped\"} 0"), "{text}");
 }
 
+/// Each request of spans is followed by enough of them for the next one.
+#[test]
+fn metrics_are_sent_while_spans_are_many() {
+    let (url, sent) = collector(vec![]);
+    let telemetry = telemetry(&url, "1");
+    let spans = Arc::clone(telemetry.spans().unwrap());
+    let push = |count| (0..count).for_each(|_| span(&spans));
+    push(2048);
+    let _exporter = telemetry.start(page, |_| {}).unwrap();
+    let paths = sent.iter().take(50).map(|(path, _)| path);
+    let mut paths = paths.inspect(|_| push(512));
+    assert!(paths.any(|path| path == "/v1/metrics"));
+}
+
 /// An hour is between two exports: data that arrives was sent at the end.
 #[test]
 fn shutdown_sends_pending_data() {
