@@ -2,7 +2,7 @@
 //! does not change them.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use e2e::invalidator::Invalidator;
 use testkit::Server;
@@ -138,6 +138,99 @@ fn messages_in_another_encoding_are_refused() {
     let said = in_database("in_latin1", keys).refusal("check", &[]);
     assert!(said.contains("messages: the database is encoded in LATIN1"), "{said}");
     assert_eq!(in_database("in_ascii", keys).run("check", &[]), "ok\n");
+}
+
+/// The log has names in the encoding of the database.
+#[test]
+fn names_in_another_encoding_are_refused() {
+    let database = Postgres::start(&[]);
+    database.sql(
+        "CREATE DATABASE in_latin1 ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+    );
+    let tables = "CREATE TABLE caf\u{e9} (id BIGINT PRIMARY KEY, gr\u{f6}\u{df}e INT); \
+        ALTER TABLE caf\u{e9} REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE caf\u{e9}";
+    database.sql_in("dbname=in_latin1 client_encoding=UTF8", tables);
+    let server = cache();
+    let source = source(&database).replace("\"shop\"", "\"in_latin1\"");
+    let keys = "[keys.tables]\n\"public.caf\u{e9}\" = \"{id}:{gr\u{f6}\u{df}e}\"";
+    let said = Invalidator::new(&source, keys, &[server.addr()], "").refusal("check", &[]);
+    for name in ["public.caf\u{e9}", "gr\u{f6}\u{df}e"] {
+        let text = format!("'{name}' must be a name in ASCII");
+        assert!(said.contains(&text), "{text}: {said}");
+    }
+}
+
+/// Sets a value under a key of any bytes.
+fn fill_bytes(server: &Server, key: &[u8]) {
+    let mut wire = server.connect();
+    wire.expect(&[b"set ", key, b" 0 0 1\r\nx\r\n"].concat(), b"STORED\r\n");
+}
+
+fn until_bytes_absent(server: &Server, key: &[u8], invalidator: &Invalidator) {
+    let mut wire = server.connect();
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        wire.send(&[b"mg ", key, b"\r\n"].concat());
+        if wire.line() == "EN" {
+            return;
+        }
+        assert!(Instant::now() < end, "{key:?} stays:\n{}", invalidator.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The server can send such bytes only as they are. They are in columns that keys use, in others,
+/// in other tables, and in messages.
+#[test]
+fn bytes_without_a_form_in_utf_8_stop_no_deletes() {
+    let database = Postgres::start(&[]);
+    for (encoding, byte, key) in [
+        ("SQL_ASCII", "\\xe9", &b"name:caf\xe9"[..]),
+        ("SQL_ASCII", "\\xc3\\xa9", b"name:caf\xc3\xa9"),
+        ("WIN1252", "\\x81", b"name:caf\x81"),
+        ("WIN1252", "\\xe9", b"name:caf\xc3\xa9"),
+    ] {
+        let server = cache();
+        database.sql("DROP DATABASE IF EXISTS other");
+        database.sql(&format!(
+            "CREATE DATABASE other ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        ));
+        let other = format!("dbname=other client_encoding={encoding}");
+        database.sql_in(
+            &other,
+            "CREATE TABLE users (name TEXT PRIMARY KEY, note TEXT); CREATE TABLE notes (note TEXT); \
+             CREATE PUBLICATION cached FOR ALL TABLES",
+        );
+        let source = source(&database).replace("\"shop\"", "\"other\"");
+        let keys = "[keys.tables]\n\"public.users\" = \"name:{name}\"";
+        let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], "");
+        invalidator.start(&[]);
+        for statement in [
+            format!("INSERT INTO notes VALUES (E'{byte}')"),
+            format!("SELECT pg_logical_emit_message(false, E'{byte}', '')"),
+            format!("INSERT INTO users VALUES ('plain', E'{byte}')"),
+        ] {
+            fill(&server, &["name:plain"]);
+            database.sql_in(&other, &statement);
+            database.sql_in(&other, "DELETE FROM users; INSERT INTO users VALUES ('plain', '')");
+            until_absent(&server, &["name:plain"], &["name:plain"], &invalidator);
+            database.sql_in(&other, "DELETE FROM users");
+        }
+        fill_bytes(&server, key);
+        database.sql_in(&other, &format!("INSERT INTO users VALUES (E'caf{byte}', '')"));
+        until_bytes_absent(&server, key, &invalidator);
+        fill_bytes(&server, key);
+        database.sql_in(&other, "DELETE FROM users");
+        until_bytes_absent(&server, key, &invalidator);
+        assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+        let slot = "SELECT active FROM pg_replication_slots";
+        invalidator.kill();
+        let end = Instant::now() + Duration::from_secs(20);
+        while database.sql(slot).trim() == "t" {
+            assert!(Instant::now() < end, "the slot stays in use");
+        }
+        database.sql_in(&other, "SELECT pg_drop_replication_slot('holdall')");
+    }
 }
 
 #[test]

@@ -184,7 +184,7 @@ impl Decoder {
                 self.lost(vec![table.to_owned()], text.to_owned());
             }
             Message::Logical { is_transactional, prefix, content } => {
-                let (prefix, content) = (prefix.to_owned(), Bytes::copy_from_slice(content));
+                let (prefix, content) = (prefix.into_owned(), Bytes::copy_from_slice(content));
                 self.pending.push_back(Event::Change(Change::Message { prefix, content }));
                 if !is_transactional {
                     // It counts at once and has no separate commit; it comes between transactions,
@@ -205,7 +205,7 @@ impl Decoder {
             names.push(name);
         }
         let table = |name: &String| {
-            let columns = columns.iter().map(|column| column.name.to_owned()).collect();
+            let columns = columns.iter().map(|column| column.name.clone().into_owned()).collect();
             Arc::new(Table { name: name.clone(), columns })
         };
         let tables: Vec<_> =

@@ -3,6 +3,8 @@
 //! A message whose length does not match its contents is refused: unreadable messages must not be
 //! skipped.
 
+use std::borrow::Cow;
+
 /// A message, borrowed from the bytes it was parsed from.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'m> {
@@ -19,7 +21,7 @@ pub(super) enum Message<'m> {
         committed: i64,
     },
     /// A table is described; comes before its first row, and again after it was altered.
-    Relation { id: u32, schema: &'m str, name: &'m str, columns: Vec<Column<'m>> },
+    Relation { id: u32, schema: Cow<'m, str>, name: Cow<'m, str>, columns: Vec<Column<'m>> },
     /// A row is inserted.
     Insert { relation: u32, new: Tuple<'m> },
     /// A row is changed. The old one is omitted if its identifying columns are unchanged and the
@@ -30,7 +32,7 @@ pub(super) enum Message<'m> {
     /// These tables are emptied.
     Truncate { relations: Vec<u32> },
     /// `pg_logical_emit_message`.
-    Logical { is_transactional: bool, prefix: &'m str, content: &'m [u8] },
+    Logical { is_transactional: bool, prefix: Cow<'m, str>, content: &'m [u8] },
     /// A data type is described.
     Type,
     /// The transaction came from another server.
@@ -40,7 +42,7 @@ pub(super) enum Message<'m> {
 /// A column of a [`Message::Relation`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Column<'m> {
-    pub(super) name: &'m str,
+    pub(super) name: Cow<'m, str>,
     /// True for a part of the replica identity.
     pub(super) is_identifying: bool,
 }
@@ -75,8 +77,6 @@ pub(super) enum Malformed {
     CutOff,
     #[error("it is longer than its contents")]
     TooLong,
-    #[error("a name is not UTF-8")]
-    NotUtf8,
     #[error("a message of type {:?} was not asked for", char::from(*.0))]
     Unknown(u8),
     #[error("a row of type {:?} stands where none can be", char::from(*.0))]
@@ -207,12 +207,13 @@ impl<'m> Reader<'m> {
         self.bytes(count as usize)
     }
 
-    /// A text terminated by a zero byte.
-    fn name(&mut self) -> Result<&'m str, Malformed> {
+    /// A text terminated by a zero byte. Any user can choose the prefix of a message, so a name that
+    /// is not UTF-8 is no fault: with its replacement characters, it is a name that no rule has.
+    fn name(&mut self) -> Result<Cow<'m, str>, Malformed> {
         let len = self.0.iter().position(|byte| *byte == 0).ok_or(Malformed::CutOff)?;
         let text = self.bytes(len)?;
         self.u8()?;
-        str::from_utf8(text).map_err(|_| Malformed::NotUtf8)
+        Ok(String::from_utf8_lossy(text))
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
@@ -251,7 +252,8 @@ mod tests {
     /// One message of each kind, in the layout of the protocol's documentation.
     fn messages() -> Vec<(Vec<u8>, Message<'static>)> {
         let text = |value: &'static str| Value::Text(value.as_bytes());
-        let column = |name, is_identifying| Column { name, is_identifying };
+        let column =
+            |name: &'static str, is_identifying| Column { name: name.into(), is_identifying };
         vec![
             (
                 b"B\0\0\0\0\x01\0\0\x10\0\0\0\0\0\0\0\x07\0\0\x02\xf1".to_vec(),
@@ -267,8 +269,8 @@ mod tests {
                     .to_vec(),
                 Message::Relation {
                     id: 0x4001,
-                    schema: "public",
-                    name: "users",
+                    schema: "public".into(),
+                    name: "users".into(),
                     columns: vec![column("id", true), column("mail", false)],
                 },
             ),
@@ -302,7 +304,7 @@ mod tests {
             ),
             (
                 b"M\x01\0\0\0\0\0\0\0\x10mc\0\0\0\0\x02k1".to_vec(),
-                Message::Logical { is_transactional: true, prefix: "mc", content: b"k1" },
+                Message::Logical { is_transactional: true, prefix: "mc".into(), content: b"k1" },
             ),
             (b"Y\0\0\x40\x01public\0mood\0".to_vec(), Message::Type),
             (b"O\0\0\0\0\0\0\0\x10elsewhere\0".to_vec(), Message::Origin),
@@ -328,10 +330,21 @@ mod tests {
             (b"I\0\0\0\x01K\0\0", Malformed::Row(b'K')),
             (b"D\0\0\0\x01N\0\0", Malformed::Row(b'N')),
             (b"I\0\0\0\x01N\0\x01b\0\0\0\0", Malformed::Value(b'b')),
-            (b"O\0\0\0\0\0\0\0\x10\xff\0", Malformed::NotUtf8),
         ] {
             assert_eq!(Message::parse(bytes), Err(fault));
         }
+    }
+
+    #[test]
+    fn names_in_other_encodings_are_read() {
+        let message = Message::parse(b"M\x01\0\0\0\0\0\0\0\x10m\xffc\0\0\0\0\x02k1");
+        let prefix = "m\u{fffd}c".into();
+        let wanted = Message::Logical { is_transactional: true, prefix, content: b"k1" };
+        assert_eq!(message, Ok(wanted));
+        let relation = Message::parse(b"R\0\0\0\x01\xff\0t\0d\0\x01\x01\xe9\0\0\0\0\x14\0\0\0\0");
+        let columns = vec![Column { name: "\u{fffd}".into(), is_identifying: true }];
+        let (schema, name) = ("\u{fffd}".into(), "t".into());
+        assert_eq!(relation, Ok(Message::Relation { id: 1, schema, name, columns }));
     }
 
     proptest! {

@@ -48,6 +48,9 @@ const LOGIN_BYTES_MAX: usize = 64 << 10;
 /// The longest message after the login, in bytes: PostgreSQL's own limit for one value.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
+/// The setting with which the server sends the database's bytes as they are.
+pub(super) const AS_WRITTEN: &str = "SET client_encoding = 'SQL_ASCII'";
+
 /// `CopyBothResponse`, the answer to `START_REPLICATION`, which `postgres-protocol` does not know.
 const COPY_BOTH_RESPONSE: u8 = b'W';
 
@@ -59,6 +62,8 @@ pub(super) struct Connection {
     /// Unsent bytes. They stay here when a sending future is dropped.
     output: BytesMut,
     message_bytes_max: usize,
+    /// The database's encoding, as the server reported it at the login.
+    encoding: String,
     /// The server did not answer in time. A late answer would be taken for that to another query.
     is_silent: bool,
 }
@@ -95,7 +100,13 @@ impl Connection {
             let issuers = settings.sslrootcert.as_ref();
             let mode = SslMode::of(settings.sslmode, host, SslMode::Prefer);
             let secured = tls::secure(tcp, mode, issuers, host).await?;
-            Self::log_in(secured, settings, is_replication).await
+            let mut connection = Self::log_in(secured, settings, is_replication).await?;
+            // The server converts nothing of such a database, but refuses to send bytes that are
+            // not UTF-8.
+            if connection.encoding == "SQL_ASCII" {
+                connection.rows(AS_WRITTEN).await?;
+            }
+            Ok(connection)
         };
         timeout(CONNECT_MAX, opening).await.map_err(|_| Failure::Silent)?
     }
@@ -110,6 +121,7 @@ impl Connection {
             input: BytesMut::new(),
             output: BytesMut::new(),
             message_bytes_max: LOGIN_BYTES_MAX,
+            encoding: String::new(),
             is_silent: false,
         };
         let mut parameters = vec![
@@ -187,6 +199,11 @@ impl Connection {
             _ => return Err(Failure::Unexpected("in a login")),
         }
         .map_err(Failure::Scram)
+    }
+
+    /// The database's encoding.
+    pub(super) fn encoding(&self) -> &str {
+        &self.encoding
     }
 
     /// Runs a query. Returns its rows; NULL is an empty text.
@@ -330,10 +347,13 @@ impl Connection {
         loop {
             while let Some(incoming) = self.parse()? {
                 match incoming {
+                    Incoming::Message(Message::ParameterStatus(body)) => {
+                        if body.name()? == "server_encoding" {
+                            body.value()?.clone_into(&mut self.encoding);
+                        }
+                    }
                     Incoming::Message(
-                        Message::NoticeResponse(_)
-                        | Message::ParameterStatus(_)
-                        | Message::NotificationResponse(_),
+                        Message::NoticeResponse(_) | Message::NotificationResponse(_),
                     ) => {}
                     other => return Ok(other),
                 }
@@ -459,9 +479,10 @@ mod tests {
         let mut said = message(b'R', b"\0\0\0\x05salt");
         said.extend(message(b'R', &[0; 4]));
         said.extend(message(b'S', b"server_version\x0015\0"));
+        said.extend(message(b'S', b"server_encoding\0LATIN1\0"));
         said.extend_from_slice(READY);
         let (opened, mut far) = log_in(&said).await;
-        opened.unwrap();
+        assert_eq!(opened.unwrap().encoding(), "LATIN1");
         let startup = b"\0\x03\0\0user\0app\0database\0shop\0client_encoding\0UTF8\0DateStyle\0ISO\0replication\0database\0\0";
         let digest = md5_hash(b"app", b"secret", *b"salt");
         let password = message(b'p', format!("{digest}\0").as_bytes());

@@ -90,6 +90,14 @@ impl Failure {
     }
 }
 
+/// `character_not_in_repertoire` and `untranslatable_character`.
+const OF_ENCODING: [&str; 2] = ["22021", "22P05"];
+
+/// True if a text has bytes that are invalid in its encoding, or that another encoding lacks.
+pub(super) fn is_of_encoding(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused { code, .. } if OF_ENCODING.contains(&code.as_str()))
+}
+
 /// True for SQLSTATEs that a retry does not change: logins, rights, missing names.
 fn is_permanent(code: &str) -> bool {
     // Class 28 is "invalid authorization".

@@ -10,6 +10,7 @@
 mod canary;
 mod check;
 mod connection;
+mod encoding;
 mod failure;
 mod followed;
 mod lock;
@@ -38,7 +39,8 @@ use crate::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::rotation::Rotation;
 pub use canary::PostgresCanary;
-use connection::{Connection, OTHERS_MAX, literal};
+use connection::{AS_WRITTEN, Connection, OTHERS_MAX, literal};
+use encoding::Converter;
 use failure::Failure;
 use followed::Catalogue;
 pub use lock::PostgresLock;
@@ -71,6 +73,8 @@ pub struct PostgresSource {
 struct Reading {
     connection: Connection,
     decoder: Decoder,
+    /// None if the log has the bytes that applications have, and while it works.
+    converter: Option<Converter>,
     catalogue: Arc<Catalogue>,
     /// False while no relation can become a partition of a wanted table.
     has_partitions: bool,
@@ -194,6 +198,9 @@ impl PostgresSource {
         let start = slot(&mut connection, settings, server, from).await?;
         // The server sends something after half of this at the latest.
         connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
+        connection.rows(AS_WRITTEN).await.map_err(failed)?;
+        let converter = (!encoding::is_as_written(connection.encoding()))
+            .then(|| Converter::new(settings.clone(), server.to_owned(), &self.rules));
         let started = connection.start_replication(&settings.slot, start, &settings.publication);
         started.await.map_err(failed)?;
         if was_standby {
@@ -211,6 +218,7 @@ impl PostgresSource {
         let reading = Reading {
             connection,
             decoder,
+            converter,
             catalogue: Arc::new(catalogue),
             has_partitions: followed.has_partitions,
             recheck,
@@ -445,7 +453,7 @@ impl Reading {
     async fn next(&mut self, confirmed: u64) -> Result<Event, Failure> {
         loop {
             if let Some(event) = self.decoder.pop() {
-                return Ok(event);
+                return self.converted(event, confirmed).await;
             }
             if self.reported_at.elapsed() >= FEEDBACK_EVERY {
                 self.report(confirmed).await?;
@@ -502,23 +510,40 @@ impl Reading {
         }
     }
 
-    /// Queries the kind of a relation that this transaction has rows of, while reporting to the
-    /// server.
+    /// Queries the kind of a relation that this transaction has rows of.
     async fn ask(&mut self, xid: u32, number: u32, confirmed: u64) -> Result<(), Failure> {
         let catalogue = Arc::clone(&self.catalogue);
-        let mut asked = pin!(catalogue.after(xid, number));
-        let (followed, is_gone) = loop {
-            tokio::select! {
-                answer = &mut asked => break answer?,
-                () = sleep(FEEDBACK_EVERY) => self.report(confirmed).await?,
-            }
-        };
+        let asked = catalogue.after(xid, number);
+        let (followed, is_gone) = self.while_reporting(asked, confirmed).await?;
         self.has_partitions = followed.has_partitions;
         self.decoder.set_relations(followed.tables);
         if is_gone {
             self.decoder.set_gone(number);
         }
         Ok(())
+    }
+
+    /// The event with values as applications have them.
+    async fn converted(&mut self, event: Event, confirmed: u64) -> Result<Event, Failure> {
+        let Some(mut converter) = self.converter.take() else { return Ok(event) };
+        let event = self.while_reporting(converter.converted(event), confirmed).await?;
+        self.converter = Some(converter);
+        Ok(event)
+    }
+
+    /// Waits for an answer while reporting to the server.
+    async fn while_reporting<T>(
+        &mut self,
+        answer: impl Future<Output = Result<T, Failure>>,
+        confirmed: u64,
+    ) -> Result<T, Failure> {
+        let mut answer = pin!(answer);
+        loop {
+            tokio::select! {
+                answer = &mut answer => return answer,
+                () = sleep(FEEDBACK_EVERY) => self.report(confirmed).await?,
+            }
+        }
     }
 
     /// Wanted tables may have other relations from now on.

@@ -3,10 +3,12 @@
 mod parts;
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use changes::keys::Rules;
 
 use super::connection::{Connection, literal};
+use super::encoding::is_as_written;
 use super::failure::Failure;
 use super::settings::Settings;
 use super::setup;
@@ -29,9 +31,7 @@ pub(super) async fn check(
     }
     findings.extend(failover(connection, settings).await?);
     findings.extend(standby(connection).await?);
-    if rules.messages.is_some() {
-        findings.extend(messages(connection).await?);
-    }
+    findings.extend(encodings(connection, settings, rules).await?);
     let publication = literal(&settings.publication);
     let query = format!(
         "SELECT pubinsert::text, pubupdate::text, pubdelete::text, pubtruncate::text, \
@@ -81,16 +81,32 @@ pub(super) async fn check(
     Ok(checked)
 }
 
-/// Refuses messages whose encoding in the log differs from the applications'. Values of rows are
-/// converted on their way, messages are not.
-async fn messages(connection: &mut Connection) -> Result<Option<Finding>, Failure> {
+/// Refuses messages and names whose encoding in the log differs from the applications' and the
+/// configuration's. Only values of rows are converted.
+async fn encodings(
+    connection: &mut Connection,
+    settings: &Settings,
+    rules: &Rules,
+) -> Result<Vec<Finding>, Failure> {
     let encoding = connection.text("SHOW server_encoding").await?;
-    let is_as_written = ["UTF8", "SQL_ASCII"].contains(&encoding.as_str());
-    Ok((!is_as_written).then(|| {
-        Finding::fatal(format!(
+    if is_as_written(&encoding) {
+        return Ok(Vec::new());
+    }
+    let mut findings = Vec::new();
+    if rules.messages.is_some() {
+        findings.push(Finding::fatal(format!(
             "messages: the database is encoded in {encoding}, and so are the keys in the log's messages: use an outbox, whose values come in UTF-8"
+        )));
+    }
+    let columns = rules.columns();
+    let names = columns.iter().flat_map(|(table, columns)| iter::once(table).chain(columns));
+    let names = names.copied().chain([settings.publication.as_str()]);
+    findings.extend(names.filter(|name| !name.is_ascii()).map(|name| {
+        Finding::fatal(format!(
+            "the database is encoded in {encoding}, and so are the names in its log: '{name}' must be a name in ASCII"
         ))
-    }))
+    }));
+    Ok(findings)
 }
 
 /// Reports a slot that no standby copies although the primary waits for standbys: it was created

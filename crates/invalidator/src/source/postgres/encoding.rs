@@ -1,0 +1,100 @@
+//! The encoding of values in keys. The log is read with the database's own bytes, because the
+//! server can convert only a part of them: it would end the log at the first value that it cannot
+//! convert, in whatever column.
+//!
+//! Bytes of a database in UTF8 or SQL_ASCII are those that applications have. In another encoding,
+//! applications that use UTF-8 have the converted value. A value that cannot be converted exists
+//! only for applications that use the database's encoding, so its bytes are right as they are.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use changes::change::{Cell, Change, Event, Row, Table};
+use changes::keys::Rules;
+
+use super::connection::Connection;
+use super::failure::{Failure, is_of_encoding};
+use super::settings::Settings;
+
+/// The number of converted values that are remembered.
+const KNOWN_MAX: usize = 4096;
+
+/// True if a database of this encoding has the bytes that applications have.
+pub(super) fn is_as_written(encoding: &str) -> bool {
+    ["UTF8", "SQL_ASCII"].contains(&encoding)
+}
+
+/// Converts the values of a database in another encoding, through a session of its own.
+#[derive(Debug)]
+pub(super) struct Converter {
+    settings: Settings,
+    server: String,
+    /// The columns that keys use, by table.
+    columns: BTreeMap<String, Vec<String>>,
+    session: Option<Connection>,
+    known: HashMap<Bytes, Bytes>,
+}
+
+impl Converter {
+    /// A converter of the values in keys of these rules.
+    pub(super) fn new(settings: Settings, server: String, rules: &Rules) -> Self {
+        let owned = |(table, columns): (&str, Vec<&str>)| {
+            (table.to_owned(), columns.into_iter().map(ToOwned::to_owned).collect())
+        };
+        let columns = rules.columns().into_iter().map(owned).collect();
+        Self { settings, server, columns, session: None, known: HashMap::new() }
+    }
+
+    /// The event with its values in UTF-8, as far as keys use them.
+    pub(super) async fn converted(&mut self, mut event: Event) -> Result<Event, Failure> {
+        if let Event::Change(Change::Row { table, before, after }) = &mut event {
+            for row in [before, after].into_iter().flatten() {
+                self.convert(table, row).await?;
+            }
+        }
+        Ok(event)
+    }
+
+    async fn convert(&mut self, table: &Table, row: &mut Row) -> Result<(), Failure> {
+        for (column, cell) in table.columns.iter().zip(row) {
+            let is_used = self.columns.get(&table.name).is_some_and(|used| used.contains(column));
+            match cell {
+                // All encodings of databases have ASCII.
+                Cell::Text(text) if is_used && !text.is_ascii() => *text = self.utf8(text).await?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn utf8(&mut self, text: &Bytes) -> Result<Bytes, Failure> {
+        if let Some(known) = self.known.get(text) {
+            return Ok(known.clone());
+        }
+        let mut session = match self.session.take() {
+            Some(session) => session,
+            None => Connection::open(&self.settings, &self.server, false).await?,
+        };
+        let converted = match session.text(&query(text)).await {
+            Ok(converted) => Bytes::from(converted),
+            Err(failure) if is_of_encoding(&failure) => text.clone(),
+            Err(failure) => return Err(failure),
+        };
+        self.session = Some(session);
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(text.clone(), converted.clone());
+        Ok(converted)
+    }
+}
+
+/// A query for a value of these bytes. The server converts the answer for the session.
+fn query(text: &[u8]) -> String {
+    let mut hex = String::with_capacity(text.len() * 2);
+    for byte in text {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    format!("SELECT convert_from(decode('{hex}', 'hex'), getdatabaseencoding())")
+}
