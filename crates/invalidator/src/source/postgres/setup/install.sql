@@ -142,18 +142,26 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Where whole tables are published, the log has nothing of a partition that is emptied.
+-- Where whole tables are published, the log has nothing of a partition that is emptied. The trigger
+-- fires in every session, and one that was disabled is enabled again.
 CREATE OR REPLACE FUNCTION @schema@.watch_partitions() RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 DECLARE
     leaf regclass;
 BEGIN
-    FOR leaf IN SELECT p.relid FROM @schema@.part p JOIN pg_class c ON c.oid = p.relid
+    FOR leaf IN SELECT DISTINCT p.relid FROM @schema@.part p JOIN pg_class c ON c.oid = p.relid
         WHERE p.kind = 'table' AND c.relispartition AND NOT EXISTS (
-            SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = @schema_text@)
+            SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname = @schema_text@
+            AND t.tgenabled = 'A')
     LOOP
-        EXECUTE format('CREATE TRIGGER %I AFTER TRUNCATE ON %s FOR EACH STATEMENT '
-            'EXECUTE FUNCTION %1$I.tell_truncate()', @schema_text@, leaf);
+        -- While this row is there, the statements below are told by nobody.
+        INSERT INTO @schema@.part VALUES ('', leaf, 'busy', 0, '', '');
+        IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = leaf AND tgname = @schema_text@) THEN
+            EXECUTE format('CREATE TRIGGER %I AFTER TRUNCATE ON %s FOR EACH STATEMENT '
+                'EXECUTE FUNCTION %1$I.tell_truncate()', @schema_text@, leaf);
+        END IF;
+        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER %I', leaf, @schema_text@);
+        DELETE FROM @schema@.part WHERE kind = 'busy' AND relid = leaf;
     END LOOP;
 END $$;
 
@@ -169,7 +177,7 @@ BEGIN
         RETURN;
     END IF;
     -- It comes of this function.
-    IF tg_tag = 'CREATE TRIGGER' THEN
+    IF EXISTS (SELECT FROM @schema@.part WHERE kind = 'busy') THEN
         RETURN;
     END IF;
     -- New parts are harmless, but for what is published of a table that was there before, for a
