@@ -140,6 +140,31 @@ fn a_missing_slot_stops_or_flushes() {
     }
 }
 
+/// The server decodes a change with its catalogue of that time.
+#[test]
+fn changes_while_the_publication_was_dropped_are_a_gap() {
+    let flush = "[delivery]\non_gap = \"flush\"";
+    let in_group = format!("[standby]\ngroup = \"shop\"\n{flush}");
+    for (more, flushes) in [("", false), (flush, true), (&in_group, true)] {
+        let database = Postgres::start(&[]);
+        database.sql(USERS);
+        database.sql(FULL);
+        let server = cache();
+        let mut invalidator =
+            Invalidator::new(&source(&database), USER_KEYS, &[server.addr()], more);
+        invalidator.start(&[]);
+        end(&mut invalidator);
+        database.sql("DROP PUBLICATION cached");
+        database.sql("INSERT INTO users VALUES (1, NULL, '')");
+        database.sql("CREATE PUBLICATION cached FOR TABLE users");
+        fill(&server, &KEYS);
+        is_a_gap(&mut invalidator, &server, &database, flushes, "at this place of the log");
+        if flushes {
+            assert_eq!(invalidator.stat("gaps"), Some(1), "{}", invalidator.log());
+        }
+    }
+}
+
 #[test]
 fn missing_log_contents_are_refused_at_the_start() {
     let database = Postgres::start(&[]);

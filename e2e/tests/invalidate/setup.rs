@@ -184,10 +184,7 @@ const UNLOGGED: [(&str, bool); 24] = [
     ("TRUNCATE p0", false),
     ("TRUNCATE p0", true),
     ("SET session_replication_role = replica; TRUNCATE p0", false),
-    (
-        "ALTER TABLE p0 DISABLE TRIGGER USER; TRUNCATE p0; ALTER TABLE p0 ENABLE TRIGGER USER",
-        true,
-    ),
+    ("ALTER TABLE p0 DISABLE TRIGGER USER; TRUNCATE p0; ALTER TABLE p0 ENABLE TRIGGER USER", true),
     ("ALTER TABLE parted DETACH PARTITION p0", true),
     ("DROP TABLE p0", false),
     ("ALTER TABLE users ALTER mail TYPE TEXT USING upper(mail)", false),

@@ -63,6 +63,16 @@ pub(super) enum Failure {
 pub(super) const NO_SUCH_FILE: &str = "58P01";
 
 impl Failure {
+    /// The resulting error for a source whose log at `server` ended with this.
+    pub(super) fn in_log(&self, server: &str) -> SourceError {
+        match self {
+            Self::Refused { code, .. } if is_of_place(code) => {
+                SourceError::Purged(format!("{server}: at this place of the log, {self}"))
+            }
+            _ => self.at(server),
+        }
+    }
+
     /// The resulting error for a source that reads at `server`.
     pub(super) fn at(&self, server: &str) -> SourceError {
         let text = format!("{server}: {self}");
@@ -88,6 +98,14 @@ impl Failure {
             }
         }
     }
+}
+
+/// True for SQLSTATEs of an error that comes again at the same place of the log: values that the
+/// server cannot send, and names that did not exist there. The server reads them in its catalogue
+/// as it was at that place, so that it does not help to create them.
+fn is_of_place(code: &str) -> bool {
+    // Class 22 is "data exception".
+    code.starts_with("22") || code == "42704"
 }
 
 /// `character_not_in_repertoire` and `untranslatable_character`.
@@ -120,6 +138,16 @@ mod tests {
         assert!(matches!(refused("55006", "slot is active"), SourceError::Lost(_)));
         let removed = "das angeforderte WAL-Segment 00 wurde schon entfernt";
         assert!(matches!(refused("58P01", removed), SourceError::Purged(_)));
+        // What the log has at a place does not change.
+        let in_log = |code: &str| {
+            let message = "publication \"cached\" does not exist".to_owned();
+            Failure::Refused { code: code.to_owned(), message }.in_log("db:5432")
+        };
+        for code in ["42704", "22021", "22P05"] {
+            assert!(matches!(in_log(code), SourceError::Purged(_)), "{code}");
+        }
+        assert!(matches!(in_log("57P01"), SourceError::Lost(_)));
+        assert!(matches!(in_log("42501"), SourceError::Wrong(_)));
         // The next attempt to open the slot shows whether it is lost.
         assert!(matches!(refused("55000", "slot can no longer get changes"), SourceError::Lost(_)));
     }

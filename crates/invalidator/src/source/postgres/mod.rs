@@ -67,6 +67,8 @@ pub struct PostgresSource {
     confirmed: u64,
     /// The parts of the tables at the last check; none before the first.
     parts: Option<BTreeMap<String, String>>,
+    /// True after the log could not be read any further at some place, until it is open after that.
+    is_stuck: bool,
     notes: Notes,
 }
 
@@ -100,7 +102,16 @@ impl PostgresSource {
     #[must_use]
     pub fn new(settings: Settings, rules: Rules) -> Self {
         let (rotation, notes) = (Rotation::new(settings.servers.len()), Notes::default());
-        Self { settings, rules, rotation, reading: None, confirmed: 0, parts: None, notes }
+        Self {
+            settings,
+            rules,
+            rotation,
+            reading: None,
+            confirmed: 0,
+            parts: None,
+            is_stuck: false,
+            notes,
+        }
     }
 
     /// Connects to each server and reports its faults for these rules.
@@ -195,7 +206,10 @@ impl PostgresSource {
             tables: self.rules.columns().keys().map(ToString::to_string).collect(),
         };
         let followed = catalogue.followed(&mut connection).await.map_err(failed)?;
-        let start = slot(&mut connection, settings, server, from).await?;
+        // The position of the group is before that place.
+        let is_shared = settings.is_shared && !self.is_stuck;
+        let at_end = Settings { is_shared, ..settings.clone() };
+        let start = slot(&mut connection, &at_end, server, from).await?;
         // The server sends something after half of this at the latest.
         connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
         connection.rows(AS_WRITTEN).await.map_err(failed)?;
@@ -392,6 +406,7 @@ impl ChangeSource for PostgresSource {
                     self.notes.unfit(attempts.faults());
                     self.confirm(&position);
                     self.reading = Some(reading);
+                    self.is_stuck = false;
                     return Ok(position);
                 }
                 Err(error) => attempts.failed(error)?,
@@ -418,7 +433,8 @@ impl ChangeSource for PostgresSource {
             Err(error) => {
                 self.parts = Some(reading.recheck.parts());
                 self.reading = None;
-                let error = error.at(&self.current_server());
+                let error = error.in_log(&self.current_server());
+                self.is_stuck = matches!(error, SourceError::Purged(_));
                 Err(self.rotation.ended(error))
             }
         }
