@@ -107,8 +107,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
     SELECT followed, relid, 'label', e.oid::int, enumlabel, 'value of type ' || enumtypid::regtype
     FROM made JOIN pg_enum e ON enumtypid = part
     UNION ALL
+    -- Its columns, as REINDEX CONCURRENTLY makes another index.
     SELECT followed, relid, 'identity', 0, relreplident::text || ' ' || coalesce((
-        SELECT min(indexrelid)::text FROM pg_index WHERE indrelid = c.oid
+        SELECT min((indkey::int2[])[0:indnkeyatts - 1]::text) FROM pg_index WHERE indrelid = c.oid
         AND CASE relreplident WHEN 'd' THEN indisprimary WHEN 'i' THEN indisreplident END), ''),
         'replica identity of ' || relid::regclass FROM every JOIN pg_class c ON c.oid = relid
     UNION ALL
