@@ -317,6 +317,33 @@ fn changes_that_keep_rows_are_no_gap() {
     assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
 }
 
+/// Its rows have the keys of both.
+#[test]
+fn a_table_and_its_partition_are_followed_together() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    let server = cache();
+    let keys = KEYS.replace("[canary]", "\"public.p0\" = \"part:{id}\"\n[canary]");
+    let mut invalidator =
+        Invalidator::new(&source(&database, 3_600_000), &keys, &[server.addr()], "");
+    for _ in 0..2 {
+        set_up(&invalidator, &[]);
+    }
+    invalidator.start(&[]);
+    let names = ["parted:1", "part:1", "user:1"];
+    fill(&server, &names);
+    database.sql("UPDATE parted SET v = 'b'");
+    until_absent(&server, &names, &names[..2], &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+    database.sql("TRUNCATE p0");
+    until_absent(&server, &names, &names, &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(2), "{}", invalidator.log());
+    // One of the two loses its rows.
+    fill(&server, &names);
+    database.sql("ALTER TABLE parted DETACH PARTITION p0");
+    until_absent(&server, &names, &names, &invalidator);
+}
+
 fn rights_are_enough(brand: Brand) {
     let database = Mysqld::start(brand, 1, &[]);
     database.sql(

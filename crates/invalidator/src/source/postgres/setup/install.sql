@@ -53,14 +53,15 @@ END $$;
 CREATE SCHEMA IF NOT EXISTS @schema@;
 
 -- What the followed tables are made of, as the log's reader was last told.
-CREATE TABLE IF NOT EXISTS @schema@.part (
+DROP TABLE IF EXISTS @schema@.part;
+CREATE TABLE @schema@.part (
     followed text NOT NULL,
     relid oid NOT NULL,
     kind text NOT NULL,
     number int NOT NULL,
     value text NOT NULL,
     name text NOT NULL,
-    PRIMARY KEY (kind, relid, number)
+    PRIMARY KEY (followed, kind, relid, number)
 );
 
 CREATE OR REPLACE FUNCTION @schema@.followed() RETURNS SETOF text
@@ -185,19 +186,20 @@ BEGIN
     -- partition that is not logged, and for one that has come with its rows. Its size is asked for,
     -- as this transaction may not see them.
     PERFORM @schema@.say(lost.followed, tg_tag || ': ' || lost.name || ' is not what it was') FROM (
-        SELECT coalesce(o.followed, n.followed) AS followed,
-            (array_agg(coalesce(o.name, n.name) ORDER BY kind = 'table' DESC, number))[1] AS name
-        FROM @schema@.part o FULL JOIN @schema@.parts() n USING (kind, relid, number)
+        SELECT followed, (array_agg(coalesce(o.name, n.name) ORDER BY kind = 'table' DESC, number))[1] AS name
+        FROM @schema@.part o FULL JOIN @schema@.parts() n USING (followed, kind, relid, number)
         WHERE o.value IS DISTINCT FROM n.value AND (o.value IS NOT NULL
             OR kind = 'log' AND n.value <> 'p'
             OR kind = 'table' AND pg_relation_size(n.relid) > 0
                 AND (SELECT relispartition FROM pg_class WHERE oid = n.relid)
             OR kind IN ('identity', 'publication', 'published') AND EXISTS (
-                SELECT FROM @schema@.part t WHERE t.relid = n.relid AND t.kind = 'table'))
+                SELECT FROM @schema@.part t WHERE (t.followed, t.relid, t.kind)
+                    = (n.followed, n.relid, 'table')))
         GROUP BY 1) lost;
     DELETE FROM @schema@.part o WHERE NOT EXISTS (
-        SELECT FROM @schema@.parts() n WHERE (n.kind, n.relid, n.number, n.value)
-            = (o.kind, o.relid, o.number, o.value));
+        SELECT FROM @schema@.parts() n WHERE
+            (n.followed, n.kind, n.relid, n.number, n.value)
+            = (o.followed, o.kind, o.relid, o.number, o.value));
     INSERT INTO @schema@.part SELECT * FROM @schema@.parts() ON CONFLICT DO NOTHING;
     PERFORM @schema@.watch_partitions();
 EXCEPTION WHEN OTHERS THEN
@@ -205,7 +207,6 @@ EXCEPTION WHEN OTHERS THEN
     FROM @schema@.followed() name;
 END $$;
 
-DELETE FROM @schema@.part;
 INSERT INTO @schema@.part SELECT * FROM @schema@.parts();
 SELECT @schema@.watch_partitions();
 
