@@ -187,6 +187,12 @@ fn missing_log_contents_are_refused_at_the_start() {
         assert!(said.contains(part), "{part} is not in:\n{said}");
     }
     assert!(!said.contains("users: old values of column 'id'"), "{said}");
+    // The key of an old row does not have the columns after INCLUDE.
+    database.sql("CREATE TABLE covering (id INT, mail TEXT, PRIMARY KEY (id) INCLUDE (mail))");
+    database.sql("ALTER PUBLICATION cached ADD TABLE covering");
+    let said = check("[keys.tables]\n\"public.covering\" = \"{id}:{mail}\"");
+    assert!(said.contains("covering: old values of column 'mail'"), "{said}");
+    assert!(!said.contains("'id'"), "{said}");
     // Its text is `t` in the log, and `true` or `True` in applications.
     database.sql("ALTER TABLE others ADD is_open BOOL");
     let said = check("[keys.tables]\n\"public.others\" = \"{is_open}\"");

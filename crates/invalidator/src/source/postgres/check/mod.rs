@@ -387,9 +387,11 @@ impl Asking<'_> {
             "i" => "i.indisreplident",
             _ => "false",
         };
+        // Not the columns after INCLUDE.
         let query = format!(
             "SELECT a.attname FROM pg_index i \
-             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) \
+             JOIN pg_attribute a ON a.attrelid = i.indrelid \
+             AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) \
              WHERE i.indrelid = {oid} AND {index} AND i.indisvalid AND i.indimmediate"
         );
         let columns = self.connection.rows(&query).await?;
