@@ -83,8 +83,6 @@ struct Reading {
     recheck: Recheck,
     /// The loss found when the log was opened.
     lacking: Option<String>,
-    /// The end of the log as last reported by the server.
-    end: u64,
     read: u64,
     reported_at: Instant,
 }
@@ -237,7 +235,6 @@ impl PostgresSource {
             has_partitions: followed.has_partitions,
             recheck,
             lacking,
-            end: start,
             read: start,
             reported_at: Instant::now(),
         };
@@ -444,8 +441,9 @@ impl ChangeSource for PostgresSource {
         PostgresProbe::new(self.settings.clone(), self.current_server())
     }
 
+    /// The server reports only the place that it has sent.
     fn behind_bytes(&self) -> Option<u64> {
-        self.reading.as_ref().map(|reading| reading.end.saturating_sub(reading.read))
+        None
     }
 
     fn server(&self) -> Option<&str> {
@@ -496,10 +494,9 @@ impl Reading {
             };
             let mut message = read.map_err(|_| Failure::Silent)??;
             match message.try_get_u8() {
-                // XLogData: its start, the log's end, the server's clock, and a message.
+                // XLogData: its place in the log, twice, the server's clock, and a message.
                 Ok(b'w') if message.len() >= 24 => {
-                    let (_, end, _) = (message.get_u64(), message.get_u64(), message.get_i64());
-                    self.end = self.end.max(end);
+                    message.advance(24);
                     if self.has_partitions
                         && let Some((xid, number)) = self.decoder.unknown(&message)
                     {
@@ -508,10 +505,9 @@ impl Reading {
                     self.decoder.push(&message);
                     self.read = self.read.max(self.decoder.position());
                 }
-                // Keepalive: the log's end, the server's clock, whether it requests an answer.
+                // Keepalive: the place that was sent, the server's clock, whether it requests an answer.
                 Ok(b'k') if message.len() >= 17 => {
                     let end = message.get_u64();
-                    self.end = self.end.max(end);
                     if !self.decoder.is_open() && end > self.read {
                         // There are no changes for us up to here, so the server need not keep it.
                         self.read = end;
