@@ -50,6 +50,7 @@ mod notes;
 pub mod pipeline;
 pub mod plan;
 mod positions;
+mod progress;
 mod reading;
 mod reload;
 mod restart_on_panic;

@@ -32,6 +32,7 @@ use crate::kept::kept_deletes;
 use crate::monitor::Monitor;
 use crate::network::Network;
 use crate::positions::Positions;
+use crate::progress::Progress;
 use crate::reading::{Reading, flushed};
 use crate::stats::Stats;
 use crate::visibility::{READ_AHEAD, VisibilityBarrier};
@@ -126,6 +127,7 @@ where
         files: world.key_files,
         stats: Arc::clone(&stats),
         owed: None,
+        progress: Progress::default(),
         gap_pause: GapPause::default(),
         log: world.log,
     };
@@ -273,6 +275,7 @@ struct Follower<'p, S: DiskQueue> {
     /// A flush for a gap whose changes may not be visible yet; it is repeated when the commit after
     /// it is visible.
     owed: Option<Flush>,
+    progress: Progress,
     gap_pause: GapPause,
     log: fn(&str),
 }
@@ -306,8 +309,10 @@ impl<S: DiskQueue> Follower<'_, S> {
             let began = Instant::now();
             let error = self.read(source, from.clone()).await?;
             self.stats.source_connected.store(false, Relaxed);
-            if error == SourceError::Over {
-                return Ok(());
+            match &error {
+                SourceError::Over => return Ok(()),
+                SourceError::Ended(_) => {}
+                _ => self.progress.broke(),
             }
             from = self.dispatcher.passed.clone().unwrap_or(from);
             (self.log)(&format!("{error}; restarting from position {from}"));
@@ -349,6 +354,7 @@ impl<S: DiskQueue> Follower<'_, S> {
             },
             stats: &self.stats,
             owed: &mut self.owed,
+            progress: &mut self.progress,
             log: self.log,
         };
         let mut passing = pin!(barrier.pass(passing));

@@ -20,6 +20,7 @@ use crate::clock::system_now_us;
 use crate::delivery::{Flush, OnGap, Work};
 use crate::ended::Ended;
 use crate::plan::Plan;
+use crate::progress::Progress;
 use crate::stats::{Stats, UNKNOWN};
 use crate::visibility::{Read, ReadWork};
 
@@ -33,6 +34,7 @@ pub(crate) struct Reading<'f> {
     pub(crate) confirmed: &'f mut watch::Receiver<Option<Position>>,
     pub(crate) stats: &'f Stats,
     pub(crate) owed: &'f mut Option<Flush>,
+    pub(crate) progress: &'f mut Progress,
     pub(crate) log: fn(&str),
 }
 
@@ -53,7 +55,9 @@ impl Reading<'_> {
             };
             // Only an event shows that the log is followed: a server may accept the connection and
             // then send nothing but an error. Every source has an event within seconds.
-            self.heard();
+            if self.progress.shows(&event) {
+                self.heard();
+            }
             self.stats.source_connected.store(true, Relaxed);
             for output in assembler.push(event) {
                 match output {

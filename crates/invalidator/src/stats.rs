@@ -47,7 +47,7 @@ pub struct Stats {
     pub prepared: AtomicU64,
     /// Transactions with keys that are not visible to others yet.
     pub unseen: AtomicU64,
-    /// Time of the last bytes on the log's connection, in microseconds since 1970.
+    /// Time of the last event that showed that the log is followed, in microseconds since 1970.
     pub heard_us: AtomicU64,
     /// Checkpoints written.
     pub checkpoints: AtomicU64,

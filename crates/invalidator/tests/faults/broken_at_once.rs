@@ -1,4 +1,5 @@
-//! A server that accepts each connection to its log and breaks it before any event.
+//! A server that accepts each connection to its log and breaks it before any event, and at last
+//! stays quiet.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,12 +17,12 @@ use crate::{plan, stats_of_clusters, world_of};
 /// The connections that break before the first event.
 const BREAKS: usize = 20;
 
-/// The log of that server. After the breaks, it has one event and ends.
+/// The log of that server. After the breaks, it has two signs of life and ends.
 struct Breaking {
     truth: Arc<Truth>,
     stats: Arc<Stats>,
     opened: usize,
-    has_event: bool,
+    events: u32,
 }
 
 impl Breaking {
@@ -47,16 +48,17 @@ impl ChangeSource for Breaking {
     }
 
     async fn next(&mut self) -> Result<Event, SourceError> {
-        if std::mem::take(&mut self.has_event) {
+        if self.events > 0 {
             assert!(self.is_connected(), "an event came");
-            return Err(SourceError::Over);
+            self.events += 1;
+            return if self.events > 2 { Err(SourceError::Over) } else { Ok(Event::Alive) };
         }
         assert!(!self.is_connected(), "connection {} had no event", self.opened);
         assert_eq!(self.stats.heard_us.load(Relaxed), 1, "nothing was heard");
         if self.opened <= BREAKS {
             return Err(SourceError::Lost("broken".to_owned()));
         }
-        self.has_event = true;
+        self.events = 1;
         Ok(Event::Alive)
     }
 
@@ -72,9 +74,8 @@ async fn connections_without_an_event_do_not_count_as_heard() {
     let truth = Truth::new(1);
     truth.calm();
     let stats = stats_of_clusters();
-    let (opened, has_event) = (0, false);
-    let source =
-        Breaking { truth: Arc::clone(&truth), stats: Arc::clone(&stats), opened, has_event };
+    let (opened, events) = (0, 0);
+    let source = Breaking { truth: Arc::clone(&truth), stats: Arc::clone(&stats), opened, events };
     let (_ask, asked) = watch::channel(false);
     let run =
         pipeline::run(source, plan(), Since::Now, world_of(&truth), Arc::clone(&stats), asked);
