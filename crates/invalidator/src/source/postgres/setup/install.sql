@@ -101,7 +101,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
     UNION ALL
     SELECT followed, relid, 'table', 0, '', 'partition ' || relid::regclass FROM leaf
     UNION ALL
-    SELECT followed, attrelid, 'column', attnum, attname || ' ' || format_type(atttypid, atttypmod),
+    -- A new expression of a generated column changes the values, too.
+    SELECT followed, attrelid, 'column', attnum, concat_ws(' ', attname,
+        format_type(atttypid, atttypmod), (
+            SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef
+            WHERE (adrelid, adnum) = (attrelid, attnum) AND attgenerated <> '')),
         'column ' || attname FROM root JOIN pg_attribute ON attrelid = relid
     WHERE attnum > 0 AND NOT attisdropped
     UNION ALL
