@@ -340,6 +340,26 @@ fn another_expression_of_a_generated_column_is_logged() {
     assert!(is_told(&server, &invalidator));
 }
 
+#[test]
+fn a_slot_of_another_database_is_refused() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    database.sql("CREATE PUBLICATION cached FOR TABLE users, parted");
+    database.sql_in("postgres", "SELECT pg_create_logical_replication_slot('caches', 'pgoutput')");
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database, 60_000), KEYS, &[server.addr()], "");
+    for word in ["setup", "check", "run"] {
+        let admin =
+            if word == "setup" { &["--user", "holdall", "--password-file"][..] } else { &[] };
+        let password = invalidator.checkpoint().with_file_name("admin");
+        std::fs::write(&password, "secret\n").unwrap();
+        let file = (word == "setup").then(|| password.to_str().unwrap());
+        let more: Vec<_> = admin.iter().copied().chain(file).collect();
+        let said = invalidator.refusal(word, &more);
+        assert!(said.contains("slot caches belongs to database postgres"), "{word}: {said}");
+    }
+}
+
 /// Its rows have the keys of both.
 #[test]
 fn a_table_and_its_partition_are_followed_together() {

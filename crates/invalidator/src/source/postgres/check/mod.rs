@@ -29,6 +29,7 @@ pub(super) async fn check(
     if level != "logical" {
         findings.push(Finding::fatal(format!("wal_level is {level}: set it to logical")));
     }
+    findings.extend(foreign_slot(connection, &settings.slot).await?);
     findings.extend(failover(connection, settings).await?);
     findings.extend(standby(connection).await?);
     findings.extend(encodings(connection, settings, rules).await?);
@@ -107,6 +108,21 @@ async fn encodings(
         ))
     }));
     Ok(findings)
+}
+
+/// Refuses a slot of another database. The names of slots are global to the server.
+async fn foreign_slot(connection: &mut Connection, slot: &str) -> Result<Option<Finding>, Failure> {
+    let query = format!(
+        "SELECT database FROM pg_replication_slots WHERE slot_name = {} \
+         AND database <> current_database()",
+        literal(slot)
+    );
+    let database = connection.text(&query).await?;
+    Ok((!database.is_empty()).then(|| {
+        Finding::fatal(format!(
+            "slot {slot} belongs to database {database}: set source.slot to another name"
+        ))
+    }))
 }
 
 /// Reports a slot that no standby copies although the primary waits for standbys: it was created

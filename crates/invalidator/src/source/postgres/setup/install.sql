@@ -7,6 +7,13 @@ BEGIN;
 DO $$ DECLARE
     unfit text;
 BEGIN
+    -- The names of slots are global to the server.
+    SELECT database INTO unfit FROM pg_catalog.pg_replication_slots
+    WHERE slot_name = @slot@ AND database <> current_database();
+    IF unfit IS NOT NULL THEN
+        RAISE duplicate_object USING MESSAGE = 'slot ' || @slot@ || ' belongs to database ' || unfit
+            || ': set source.slot to another name';
+    END IF;
     SELECT pg_catalog.string_agg(DISTINCT c.oid::regclass::text, ', ') INTO unfit
     FROM pg_catalog.unnest(ARRAY[@published@]::text[]) wanted
     JOIN pg_catalog.pg_class c ON c.relkind = 'r' AND (c.oid = to_regclass(wanted)
