@@ -365,6 +365,8 @@ fn a_slot_of_another_database_is_refused() {
 fn a_table_and_its_partition_are_followed_together() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
+    // The log has the partition's rows under its own name.
+    database.sql("CREATE PUBLICATION cached FOR TABLE users, parted");
     let server = cache();
     let keys = KEYS.replace("[canary]", "\"public.p0\" = \"part:{id}\"\n[canary]");
     let mut invalidator =
@@ -380,11 +382,14 @@ fn a_table_and_its_partition_are_followed_together() {
     assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
     database.sql("TRUNCATE p0");
     until_absent(&server, &names, &names, &invalidator);
-    assert_eq!(invalidator.stat("gaps"), Some(2), "{}", invalidator.log());
+    let gaps = invalidator.stat("gaps");
+    assert!(gaps > Some(0), "{}", invalidator.log());
     // One of the two loses its rows.
+    until_read(&database, &invalidator, "caches");
     fill(&server, &names);
     database.sql("ALTER TABLE parted DETACH PARTITION p0");
     until_absent(&server, &names, &names, &invalidator);
+    assert!(invalidator.stat("gaps") > gaps, "{}", invalidator.log());
 }
 
 fn rights_are_enough(brand: Brand) {
