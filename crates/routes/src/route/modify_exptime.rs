@@ -1,10 +1,13 @@
 //! `ModifyExptimeRoute`: changes the expiry time of stores.
+//!
+//! A negative time stays: it ends an item at once, or returns a lease's token. Another time would
+//! give such an item a life, with a value that is often empty.
 
 use std::sync::Arc;
 
 use proto::number::parse_i64;
 
-use super::{Answer, Pick, Route, RouteRef};
+use super::{Answer, Pick, Route, RouteRef, words};
 use crate::context::Context;
 use upstream::{Command, CommandClass, Request};
 
@@ -23,6 +26,7 @@ const OFFSET_MAX: i64 = 30 * 24 * 60 * 60;
 impl Change {
     fn of(self, exptime: i64, unix_secs: u64) -> i64 {
         match self {
+            _ if exptime < 0 => exptime,
             Self::Set(new) => new,
             Self::Min(limit) => {
                 let now = i64::try_from(unix_secs).unwrap_or(i64::MAX);
@@ -43,17 +47,19 @@ pub struct ModifyExptimeRoute {
     pub change: Change,
 }
 
-/// Returns true if the request carries an expiry time for an item that it stores or touches.
-fn has_exptime(op: Command) -> bool {
-    op.class() == CommandClass::Update && !matches!(op, Command::Append | Command::Prepend)
-        || matches!(
-            op,
-            Command::Touch
-                | Command::Gat
-                | Command::Gats
-                | Command::MetaGet
-                | Command::MetaArithmetic
-        )
+/// Returns true if the request carries an expiry time for an item that it stores, touches or makes
+/// stale.
+fn has_exptime(request: &Request<'_>) -> bool {
+    match request.op {
+        Command::Append | Command::Prepend => false,
+        Command::Touch
+        | Command::Gat
+        | Command::Gats
+        | Command::MetaGet
+        | Command::MetaArithmetic => true,
+        Command::MetaDelete => words::find(request.words, b'T').is_some(),
+        op => op.class() == CommandClass::Update,
+    }
 }
 
 /// Returns true if the request returns a lease's token, indicated by its negative expiry time.
@@ -72,7 +78,7 @@ pub(super) fn gives_back(request: &Request<'_>) -> bool {
 
 /// The words of a meta command with other times: `T`, and `N` for created items. A store without
 /// `T` gets one.
-fn words(request: &Request<'_>, change: Change, unix_secs: u64) -> Vec<u8> {
+fn changed_words(request: &Request<'_>, change: Change, unix_secs: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(request.words.len() + 16);
     let mut has_time = false;
     for word in request.words.split(|byte| *byte == b' ') {
@@ -105,7 +111,7 @@ impl Route for ModifyExptimeRoute {
     }
 
     fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
-        let changes = has_exptime(request.op) && !gives_back(request);
+        let changes = has_exptime(request);
         if request.op.is_meta() && changes {
             return Pick::Run;
         }
@@ -116,7 +122,7 @@ impl Route for ModifyExptimeRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, mut request: Request<'a>) -> Answer<'a> {
-        if !has_exptime(request.op) || gives_back(&request) {
+        if !has_exptime(&request) {
             return self.target.route(cx, request);
         }
         request.exptime = self.change.of(request.exptime, cx.unix_secs());
@@ -124,7 +130,7 @@ impl Route for ModifyExptimeRoute {
             return self.target.route(cx, request);
         }
         Box::pin(async move {
-            let words = words(&request, self.change, cx.unix_secs());
+            let words = changed_words(&request, self.change, cx.unix_secs());
             self.target.route(cx, Request { words: &words, ..request }).await
         })
     }
@@ -150,6 +156,23 @@ mod tests {
     }
 
     #[test]
+    fn an_item_that_ends_at_once_gets_no_life() {
+        for change in [Change::Set(300), Change::Set(0), Change::Min(10)] {
+            assert_eq!(change.of(-1, 1_800_000_000), -1);
+        }
+        let set = Request { words: b"G5 T-1", ..Request::new(Command::MetaSet, b"k") };
+        assert_eq!(changed_words(&set, Change::Set(300), 0), b"G5 T-1");
+    }
+
+    #[test]
+    fn a_stale_item_gets_the_changed_time() {
+        let delete = |words| Request { words, ..Request::new(Command::MetaDelete, b"k") };
+        let words = b"I T5000";
+        assert!(has_exptime(&delete(words)) && !has_exptime(&delete(b"I")));
+        assert_eq!(changed_words(&delete(words), Change::Min(10), 0), b"I T10");
+    }
+
+    #[test]
     fn released_tokens_are_recognized() {
         let request = Request { exptime: -1, ..Request::new(Command::LeaseSet, b"k") };
         assert!(gives_back(&request) && !gives_back(&Request { exptime: 0, ..request }));
@@ -162,15 +185,15 @@ mod tests {
     #[test]
     fn times_of_meta_commands_are_changed() {
         let request = Request { words: b"k T100 O5", ..Request::new(Command::MetaSet, b"k") };
-        assert_eq!(words(&request, Change::Min(10), 0), b"k T10 O5");
+        assert_eq!(changed_words(&request, Change::Min(10), 0), b"k T10 O5");
         let request = Request { words: b"k", ..request };
-        assert_eq!(words(&request, Change::Min(10), 0), b"k T10");
+        assert_eq!(changed_words(&request, Change::Min(10), 0), b"k T10");
         let request = Request { words: b"v", op: Command::MetaGet, ..request };
-        assert_eq!(words(&request, Change::Min(10), 0), b"v");
+        assert_eq!(changed_words(&request, Change::Min(10), 0), b"v");
         let request = Request { words: b"v N60 t", ..request };
-        assert_eq!(words(&request, Change::Min(10), 0), b"v N10 t");
+        assert_eq!(changed_words(&request, Change::Min(10), 0), b"v N10 t");
         let request = Request { words: b"N0 J5 T5", op: Command::MetaArithmetic, ..request };
-        assert_eq!(words(&request, Change::Min(10), 0), b"N10 J5 T5");
-        assert_eq!(words(&request, Change::Set(20), 0), b"N20 J5 T20");
+        assert_eq!(changed_words(&request, Change::Min(10), 0), b"N10 J5 T5");
+        assert_eq!(changed_words(&request, Change::Set(20), 0), b"N20 J5 T20");
     }
 }
