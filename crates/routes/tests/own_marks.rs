@@ -24,6 +24,8 @@ type Items = BTreeMap<Vec<u8>, (u32, Vec<u8>)>;
 #[derive(Debug, Default)]
 struct Memory {
     items: Mutex<Items>,
+    /// The latest expiry time of each key.
+    exptimes: Mutex<BTreeMap<Vec<u8>, i64>>,
     deleted: Mutex<Items>,
     refuses: bool,
 }
@@ -37,7 +39,11 @@ impl Memory {
             OwnedReply { key, flags, value, number, ..OwnedReply::of(outcome) }
         };
         let has = item.is_some();
+        if has && matches!(request.op, Command::Touch | Command::Gat | Command::Gats) {
+            self.exptimes.lock().unwrap().insert(request.key.to_vec(), request.exptime);
+        }
         match request.op {
+            Command::Touch if has => OwnedReply::of(Outcome::Touched),
             Command::Get | Command::Gets | Command::Gat | Command::Gats => item
                 .map_or_else(|| OwnedReply::of(Outcome::NotFound), |it| found(Outcome::Found, it)),
             Command::LeaseGet => match item {
@@ -62,8 +68,16 @@ impl Memory {
             }
             _ if self.refuses => OwnedReply::from(Failure::RemoteError),
             Command::Add if has => OwnedReply::of(Outcome::NotStored),
+            Command::Replace if !has => OwnedReply::of(Outcome::NotStored),
+            Command::Cas if !has => OwnedReply::of(Outcome::NotFound),
+            Command::Cas if request.number != TOKEN => OwnedReply::of(Outcome::Exists),
+            Command::Set | Command::Cas if request.exptime < 0 => {
+                items.remove(request.key);
+                OwnedReply::of(Outcome::Stored)
+            }
             Command::Set | Command::Add | Command::Cas | Command::LeaseSet | Command::Replace => {
                 items.insert(request.key.to_vec(), (request.flags, request.value.to_vec()));
+                self.exptimes.lock().unwrap().insert(request.key.to_vec(), request.exptime);
                 OwnedReply::of(Outcome::Stored)
             }
             op => OwnedReply::of(default_outcome(op)),
@@ -138,6 +152,72 @@ fn a_large_append_to_a_small_value_is_refused() {
     assert_eq!(rig.get("k"), Ok(Some("small".to_owned())));
     assert_eq!(rig.ask(&store(Command::Append, "k", b"er")).outcome, Outcome::Stored);
     assert_eq!(rig.get("k"), Ok(Some("smaller".to_owned())));
+}
+
+const SMALL_CHANGES: [Command; 2] = [Command::Append, Command::Prepend];
+
+#[test]
+fn a_small_append_to_a_large_value_is_refused() {
+    let refused = Outcome::Failed(Failure::ClientError);
+    let mut pieces = rig(big(&Arc::default()));
+    let mut tiers = rig(split(&Arc::default(), &Arc::default()));
+    for rig in [&mut pieces, &mut tiers] {
+        assert_eq!(rig.ask(&store(Command::Set, "k", LARGE)).outcome, Outcome::Stored);
+        for op in SMALL_CHANGES {
+            assert_eq!(rig.ask(&store(op, "k", b"er")).outcome, refused);
+            let mode = if op == Command::Append { &b"MA"[..] } else { b"MP" };
+            let meta = Request { words: mode, ..store(Command::MetaSet, "k", b"er") };
+            assert_eq!(rig.ask(&meta).outcome, refused);
+        }
+        assert_eq!(rig.get("k"), Ok(Some(String::from_utf8(LARGE.to_vec()).unwrap())));
+    }
+    // The mark of a lease-set is a number.
+    assert_eq!(tiers.ask(&store(Command::LeaseSet, "n", LARGE)).outcome, Outcome::Stored);
+    for op in [Command::Incr, Command::Decr, Command::MetaArithmetic] {
+        assert_eq!(tiers.ask(&store(op, "n", b"")).outcome, refused);
+    }
+}
+
+#[test]
+fn a_refused_store_leaves_the_pieces_of_the_present_value() {
+    let memory = Arc::new(Memory::default());
+    let mut rig = rig(big(&memory));
+    assert_eq!(rig.ask(&store(Command::Set, "k", LARGE)).outcome, Outcome::Stored);
+    let before = memory.exptimes.lock().unwrap().clone();
+    let add = Request { exptime: 1, ..store(Command::Add, "k", LARGE) };
+    assert_eq!(rig.ask(&add).outcome, Outcome::NotStored);
+    let cas = Request { exptime: 1, number: TOKEN + 1, ..store(Command::Cas, "k", LARGE) };
+    assert_eq!(rig.ask(&cas).outcome, Outcome::Exists);
+    let after = memory.exptimes.lock().unwrap().clone();
+    assert!(before.iter().all(|(key, exptime)| after[key] == *exptime), "{before:?} {after:?}");
+}
+
+/// Pieces, lists, marks and values in L2 live as long as the client wants.
+#[test]
+fn a_touch_reaches_all_parts_of_a_value() {
+    let memory = Arc::new(Memory::default());
+    let (l1, l2) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
+    let mut pieces = rig(big(&memory));
+    let mut tiers = rig(split(&l1, &l2));
+    let exptimes =
+        |memory: &Memory| -> Vec<_> { memory.exptimes.lock().unwrap().values().copied().collect() };
+    for (exptime, op) in (100..).zip([Command::Touch, Command::Gat, Command::Gats]) {
+        for rig in [&mut pieces, &mut tiers] {
+            let set = Request { exptime: 2, ..store(Command::Set, "k", LARGE) };
+            assert_eq!(rig.ask(&set).outcome, Outcome::Stored);
+            let reply = rig.ask(&Request { exptime, ..Request::new(op, b"k") });
+            let done = if op == Command::Touch { Outcome::Touched } else { Outcome::Found };
+            assert_eq!(reply.outcome, done);
+        }
+        assert_eq!(exptimes(&memory), [exptime; 4], "{op:?}");
+        assert_eq!([exptimes(&l1), exptimes(&l2)], [[exptime]; 2], "{op:?}");
+    }
+    // A piece is missing.
+    let piece = memory.items.lock().unwrap().keys().nth(1).cloned().unwrap();
+    memory.items.lock().unwrap().remove(&piece).unwrap();
+    assert_eq!(pieces.simple(Command::Touch, "k"), Outcome::NotFound);
+    l2.items.lock().unwrap().clear();
+    assert_eq!(tiers.simple(Command::Touch, "k"), Outcome::NotFound);
 }
 
 #[test]

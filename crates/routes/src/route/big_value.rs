@@ -7,9 +7,10 @@
 //! ```
 //!
 //! The suffix is a hash of the value, so pieces of one value are never taken for those of another.
-//! Format and flag are mcrouter's. No client reads the list: the route refuses `mg`, `ms`
-//! except plain stores, and appends of more than a piece, which would follow the list as a
-//! value.
+//! A store with a condition has a random suffix: if it is refused, the pieces of the present
+//! value are as they were. Format and flag are mcrouter's. No client reads the list: the route
+//! refuses `mg`, `ms` except plain stores, and appends of more than a piece or to a list, which
+//! would become a part of the list or follow it as a value.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use hashing::spooky_hash32;
 
 use super::all::worse;
-use super::plain_store::{failed, marked, plain_form};
+use super::plain_store::{failed, marked, plain_form, refused_change};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
@@ -76,15 +77,23 @@ impl BigValueRoute {
         starts.map(move |start| start..start.saturating_add(batch).min(pieces))
     }
 
-    /// The whole value; the worst reply, if a piece is unavailable.
+    /// The whole value; the worst reply, if a piece is unavailable. Pieces get the lifetime that
+    /// the request sets; after a touch, the value is empty.
     async fn collect(&self, cx: &Arc<Context>, request: &Request<'_>, list: List) -> OwnedReply {
+        let op = match request.op {
+            Command::Gat | Command::Gats => Command::Gat,
+            Command::Touch => Command::Touch,
+            _ => Command::Get,
+        };
+        let exptime = request.exptime;
         let mut whole = OwnedReply::of(Outcome::Found);
         for batch in self.batches(list.pieces) {
             let keys: Vec<_> = batch.map(|piece| list.key(request.key, piece)).collect();
-            let asked =
-                keys.iter().map(|key| self.target.route(cx, request.derived(Command::Get, key)));
+            let asked = keys
+                .iter()
+                .map(|key| self.target.route(cx, Request { exptime, ..request.derived(op, key) }));
             for piece in join::all(asked.collect()).await {
-                if piece.outcome != Outcome::Found {
+                if !matches!(piece.outcome, Outcome::Found | Outcome::Touched) {
                     return OwnedReply { value: piece.value, ..OwnedReply::of(piece.outcome) };
                 }
                 whole.value.extend_from_slice(&piece.value);
@@ -109,6 +118,35 @@ impl BigValueRoute {
         reply.value = whole.value;
         self.hide(&mut reply);
         reply
+    }
+
+    /// Touches the pieces, then their list.
+    async fn touch(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let held = self.target.route(cx, request.derived(Command::Get, request.key)).await;
+        if held.outcome.failure().is_some() {
+            return held;
+        }
+        if held.flags & BIG_VALUE != 0
+            && let Some(list) = List::parse(&held.value)
+        {
+            let touched = self.collect(cx, &request, list).await;
+            if touched.outcome != Outcome::Found {
+                return touched;
+            }
+        }
+        self.target.route(cx, request).await
+    }
+
+    /// Adds to a value, unless it is a list.
+    async fn append(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let held = self.target.route(cx, request.derived(Command::Get, request.key)).await;
+        if held.outcome.failure().is_some() {
+            return held;
+        }
+        if held.flags & BIG_VALUE != 0 {
+            return refused_change(b"the present value is stored in pieces");
+        }
+        self.target.route(cx, request).await
     }
 
     fn hide(&self, reply: &mut OwnedReply) {
@@ -182,13 +220,15 @@ impl BigValueRoute {
         plain: Request<'_>,
     ) -> OwnedReply {
         let pieces = request.value.len().div_ceil(self.split_bytes);
-        let suffix = u64::from(spooky_hash32(request.value, 0));
+        let suffix = match plain.op {
+            Command::Set => u64::from(spooky_hash32(request.value, 0)),
+            _ => cx.random_below(usize::MAX) as u64,
+        };
         // More than 32 bits are more than `PIECES_MAX`, too.
         let list = List { pieces: u32::try_from(pieces).unwrap_or(u32::MAX), suffix };
         let longest = list.key(request.key, list.pieces);
         if list.pieces > PIECES_MAX || longest.len() > proto::KEY_BYTES_MAX {
-            let value = b"the value is too long to be cut, or its key is".to_vec();
-            return OwnedReply { value, ..OwnedReply::from(Failure::ClientError) };
+            return refused_change(b"the value is too long to be cut, or its key is");
         }
         for batch in self.batches(list.pieces) {
             let keys: Vec<_> = batch.clone().map(|piece| list.key(request.key, piece)).collect();
@@ -225,11 +265,10 @@ impl Route for BigValueRoute {
             Command::MetaGet => refused(self),
             Command::Append | Command::Prepend if request.value.len() > self.split_bytes => {
                 let what = b"a value that is added is longer than the pieces of large values";
-                Box::pin(async move {
-                    let value = what.to_vec();
-                    OwnedReply { value, ..OwnedReply::from(Failure::ClientError) }
-                })
+                Box::pin(async move { refused_change(what) })
             }
+            Command::Append | Command::Prepend => Box::pin(self.append(cx, request)),
+            Command::Touch => Box::pin(self.touch(cx, request)),
             op if op.class() == CommandClass::Update && request.value.len() > self.split_bytes => {
                 Box::pin(self.store(cx, request, plain))
             }

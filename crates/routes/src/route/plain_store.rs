@@ -9,7 +9,7 @@ use std::io::Write;
 use proto::answer::MetaCode;
 use proto::meta::Options;
 use proto::text::Words;
-use upstream::{Command, Outcome, OwnedReply, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
 use crate::own_reply::own_reply;
 
@@ -73,4 +73,9 @@ pub(super) fn failed(reply: OwnedReply, request: &Request<'_>) -> OwnedReply {
         return own_reply(Outcome::Meta(MetaCode::Ns), request);
     }
     reply
+}
+
+/// The reply to a change that the form of the present or the new value does not allow.
+pub(super) fn refused_change(why: &[u8]) -> OwnedReply {
+    OwnedReply { value: why.to_vec(), ..OwnedReply::from(Failure::ClientError) }
 }

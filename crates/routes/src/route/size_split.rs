@@ -10,7 +10,7 @@ use proto::answer::MetaCode;
 
 use super::all::ask_aside;
 use super::big_value::refused;
-use super::plain_store::{failed, marked, plain_form};
+use super::plain_store::{failed, marked, plain_form, refused_change};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Command, Failure, Outcome, OwnedReply, Request};
@@ -57,8 +57,44 @@ impl L1L2SizeSplitRoute {
             return near;
         }
         let key = far_key(request.key, &near.value);
-        let far = self.l2.route(cx, request.derived(Command::Get, &key)).await;
+        let far = match request.op {
+            Command::Gat | Command::Gats => {
+                Request { exptime: request.exptime, ..request.derived(Command::Gat, &key) }
+            }
+            _ => request.derived(Command::Get, &key),
+        };
+        let far = self.l2.route(cx, far).await;
         OwnedReply { number: near.number, ..far }
+    }
+
+    /// Touches the value in L2, if any, then the item in L1.
+    async fn touch(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let near = self.l1.route(cx, request.derived(Command::Get, request.key)).await;
+        if near.outcome.failure().is_some() {
+            return near;
+        }
+        if near.flags & SIZE_SPLIT != 0 {
+            let key = far_key(request.key, &near.value);
+            let exptime = request.exptime;
+            let touch = Request { exptime, ..request.derived(Command::Touch, &key) };
+            let far = self.l2.route(cx, touch).await;
+            if far.outcome != Outcome::Touched {
+                return far;
+            }
+        }
+        self.l1.route(cx, request).await
+    }
+
+    /// Adds to a value or counts in it, unless it is in L2, and L1 has only its mark.
+    async fn change(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let near = self.l1.route(cx, request.derived(Command::Get, request.key)).await;
+        if near.outcome.failure().is_some() {
+            return near;
+        }
+        if near.flags & SIZE_SPLIT != 0 {
+            return refused_change(b"the present value is in L2, and can only be replaced");
+        }
+        self.l1.route(cx, request).await
     }
 
     async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
@@ -148,6 +184,12 @@ impl Route for L1L2SizeSplitRoute {
             }
             Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
             Command::MetaGet => refused(self),
+            Command::Touch => Box::pin(self.touch(cx, request)),
+            Command::Append
+            | Command::Prepend
+            | Command::Incr
+            | Command::Decr
+            | Command::MetaArithmetic => Box::pin(self.change(cx, request)),
             Command::Set | Command::LeaseSet if !self.is_small(&plain) => {
                 Box::pin(self.store(cx, request, plain))
             }
