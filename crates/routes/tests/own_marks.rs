@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use common::{Rig, patient};
+use proto::answer::MetaCode;
 use routes::Context;
 use routes::route::{
     Answer, BigValueRoute, L1L2CacheRoute, L1L2SizeSplitRoute, Route, RouteRef, default_outcome,
@@ -247,14 +248,95 @@ fn a_cached_miss_is_a_miss_for_every_command() {
     let mut rig = rig(tiers(&l1, &l2, 1000));
     assert_eq!(rig.get("k"), Ok(None));
     rig.eventually("a noted miss", |_| l1.items.lock().unwrap().contains_key(&b"k"[..]));
-    for op in [Command::Get, Command::Gets, Command::Gat, Command::Gats, Command::LeaseGet] {
+    for op in [Command::Get, Command::Gets, Command::LeaseGet, Command::Gat, Command::Gats] {
         assert_eq!(rig.ask(&Request::new(op, b"k")).outcome, Outcome::NotFound, "{op:?}");
+        rig.eventually("a noted miss", |_| l1.items.lock().unwrap().contains_key(&b"k"[..]));
+        assert_eq!(l1.exptimes.lock().unwrap()[&b"k"[..]], 60, "{op:?}");
     }
     let meta = rig.ask(&Request { words: b"v", ..Request::new(Command::MetaGet, b"k") });
     assert_eq!(meta.outcome, Outcome::Failed(Failure::ClientError));
     assert_eq!(rig.simple(Command::Delete, "k"), Outcome::Deleted);
     let lease = rig.ask(&Request::new(Command::LeaseGet, b"k"));
     assert_eq!((lease.outcome, lease.flags, lease.value), (Outcome::Lease, 0, Vec::new()));
+}
+
+/// A noted miss is no item, so changes have the result that they have for a missing one.
+#[test]
+fn a_noted_miss_is_not_changed() {
+    let l1 = Arc::new(Memory::default());
+    let mut rig = rig(tiers(&l1, &Arc::default(), 1000));
+    let ncache = || (0x1_0000, b"ncache".to_vec());
+    let meta = Outcome::Meta;
+    let cases = [
+        (store(Command::Add, "k", b"v"), Outcome::Stored, true),
+        (store(Command::Replace, "k", b"v"), Outcome::NotStored, false),
+        (store(Command::Append, "k", b"v"), Outcome::NotStored, false),
+        (Request { number: 1, ..store(Command::Cas, "k", b"v") }, Outcome::NotFound, false),
+        (store(Command::Incr, "k", b""), Outcome::NotFound, false),
+        (store(Command::Touch, "k", b""), Outcome::NotFound, false),
+        (store(Command::MetaArithmetic, "k", b""), meta(MetaCode::Nf), false),
+        (store(Command::MetaDebug, "k", b""), meta(MetaCode::En), false),
+        (store(Command::MetaInfo, "k", b""), Outcome::NotFound, false),
+        (store(Command::Set, "k", b"v"), Outcome::Stored, true),
+    ];
+    for (request, outcome, stores) in cases {
+        l1.items.lock().unwrap().insert(b"k".to_vec(), ncache());
+        let op = request.op;
+        assert_eq!(rig.ask(&request).outcome, outcome, "{op:?}");
+        let left = l1.items.lock().unwrap().get(&b"k"[..]).cloned();
+        assert_eq!(left, stores.then(|| (0, b"v".to_vec())), "{op:?}");
+    }
+    // An item is not removed.
+    assert_eq!(rig.ask(&store(Command::Add, "k", b"w")).outcome, Outcome::NotStored);
+    assert_eq!(rig.get("k"), Ok(Some("v".to_owned())));
+}
+
+/// A value with such a flag would be taken for an internal item.
+#[test]
+fn client_flags_of_internal_items_are_refused() {
+    let memory = || Arc::new(Memory::default());
+    let mut routes = [
+        (0x8000, rig(big(&memory()))),
+        (0x20, rig(split(&memory(), &memory()))),
+        (0x1_0000, rig(tiers(&memory(), &memory(), 0))),
+    ];
+    for (flags, rig) in &mut routes {
+        let flags = *flags | 1;
+        let ops = [Command::Set, Command::Add, Command::Cas, Command::Replace, Command::LeaseSet];
+        let refused = Outcome::Failed(Failure::ClientError);
+        for op in ops {
+            let request = Request { flags, ..store(op, "k", b"v") };
+            assert_eq!(rig.ask(&request).outcome, refused, "{op:?} {flags}");
+        }
+        let words = format!("F{flags} MS");
+        let words = words.as_bytes();
+        let request = Request { words, ..store(Command::MetaSet, "k", b"v") };
+        assert_eq!(rig.ask(&request).outcome, refused, "ms {flags}");
+        let other = Request { flags: !flags | 1, ..store(Command::Set, "k", b"v") };
+        assert_eq!(rig.ask(&other).outcome, Outcome::Stored, "{flags}");
+        assert_eq!(rig.get("k"), Ok(Some("v".to_owned())));
+        // An append stores no flags.
+        let append = Request { flags, ..store(Command::Append, "k", b"v") };
+        assert_eq!(rig.ask(&append).outcome, Outcome::Stored, "{flags}");
+    }
+    // A list has the flag in any case.
+    let mut rig = rig(big(&memory()));
+    let large = Request { flags: 0x8000, ..store(Command::Set, "k", LARGE) };
+    assert_eq!(rig.ask(&large).outcome, Outcome::Stored);
+    let found = rig.ask(&Request::new(Command::Get, b"k"));
+    assert_eq!((found.flags, &found.value[..]), (0x8000, LARGE));
+}
+
+/// A copy with the flag of a noted miss would hide the value.
+#[test]
+fn a_far_value_with_an_internal_flag_is_not_copied() {
+    let (l1, l2) = (Arc::new(Memory::default()), Arc::new(Memory::default()));
+    let mut rig = rig(tiers(&l1, &l2, 1));
+    l2.items.lock().unwrap().insert(b"k".to_vec(), (0x1_0000, b"far".to_vec()));
+    for _ in 0..2 {
+        assert_eq!(rig.get("k"), Ok(Some("far".to_owned())));
+        assert!(l1.items.lock().unwrap().is_empty());
+    }
 }
 
 /// As in mcrouter, where other programs write to L2.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use hashing::spooky_hash32;
 
 use super::all::worse;
-use super::plain_store::{failed, marked, plain_form, refused_change};
+use super::plain_store::{failed, marked, plain_form, refused_change, refused_flag, stores_flag};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
@@ -257,7 +257,10 @@ impl Route for BigValueRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let Some(plain) = plain_form(&request) else { return refused(self) };
+        // A list has the flag anyway, and its value is found.
+        let is_lost = request.value.len() <= self.split_bytes || self.hides_flag;
         match plain.op {
+            _ if is_lost && stores_flag(&request, BIG_VALUE) => refused_flag(self, BIG_VALUE),
             Command::Get | Command::Gets | Command::Gat | Command::Gats => {
                 Box::pin(self.get(cx, request))
             }

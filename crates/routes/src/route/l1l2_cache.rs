@@ -1,14 +1,17 @@
 //! `L1L2CacheRoute`: a small cache before a large one. Hits of the large one are copied into the
-//! small one. Its misses can also be noted there for a while. Clients never see such a noted miss.
+//! small one. Its misses can also be noted there for a while. Clients never see such a noted miss:
+//! gets take it for a miss, and changes of items remove it first.
 
 use std::sync::Arc;
 
+use proto::answer::MetaCode;
 use proto::meta::Options;
 use proto::text::Words;
 
 use super::all::copy_aside;
 use super::big_value::refused;
-use super::{Answer, Route, RouteRef};
+use super::plain_store::{plain_form, refused_flag, stores_flag};
+use super::{Answer, Route, RouteRef, words};
 use crate::context::Context;
 use upstream::SendCell;
 use upstream::{Command, Outcome, OwnedReply, Request};
@@ -24,6 +27,30 @@ const NOTED_VALUE: &[u8] = b"ncache";
 fn is_tied(request: &Request<'_>) -> bool {
     let parsed = Options::parse(Words::new(request.words));
     parsed.is_ok_and(|(asked, _)| asked.autoviv_exptime.is_some() || asked.lease.is_some())
+}
+
+/// Returns true for a command that would take a noted miss for an item. A plain store replaces it.
+fn needs_an_item(request: &Request<'_>) -> bool {
+    let has = |letter| words::find(request.words, letter).is_some();
+    match request.op {
+        Command::Add
+        | Command::Append
+        | Command::Cas
+        | Command::Decr
+        | Command::Incr
+        | Command::MetaArithmetic
+        | Command::MetaDebug
+        | Command::MetaInfo
+        | Command::Prepend
+        | Command::Replace
+        | Command::Touch => true,
+        // The item stays.
+        Command::MetaDelete => has(b'I') || has(b'x'),
+        Command::MetaSet => {
+            !has(b'G') && plain_form(request).is_none_or(|plain| plain.op != Command::Set)
+        }
+        _ => false,
+    }
 }
 
 /// Gets go to the small one, then to the large one; all else goes only to the small one.
@@ -45,19 +72,28 @@ pub struct L1L2CacheRoute {
 
 impl L1L2CacheRoute {
     async fn get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        let near = self.l1.route(cx, request).await;
+        let mut near = self.l1.route(cx, request).await;
         if near.outcome == Outcome::Found {
             if near.flags & NOTED_MISS == 0 {
                 return near;
             }
-            self.look_again(cx, &request);
-            return OwnedReply::of(Outcome::NotFound);
+            if !matches!(request.op, Command::Gat | Command::Gats) {
+                self.look_again(cx, &request);
+                return OwnedReply::of(Outcome::NotFound);
+            }
+            // The noted miss now has the lifetime of the request.
+            if let Err(failed) = self.forget(cx, &request).await {
+                return failed;
+            }
+            near = OwnedReply::of(Outcome::NotFound);
         }
         let far: OwnedReply = self.l2.route(cx, request).await;
         if near.outcome != Outcome::NotFound {
             return far;
         }
         match far.outcome {
+            // Here it would be a noted miss.
+            Outcome::Found if far.flags & NOTED_MISS != 0 => {}
             Outcome::Found => copy_aside(&self.l1, cx, &self.copy(&request, &far)),
             Outcome::NotFound if self.miss_period != 0 => {
                 let noted = Request {
@@ -96,6 +132,40 @@ impl L1L2CacheRoute {
         }
     }
 
+    /// A command that would take a noted miss for an item. A refused `add` or `cas` has changed
+    /// nothing, so these look for a noted miss only after a refusal.
+    async fn change(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let plain = plain_form(&request);
+        if plain.is_some_and(|plain| matches!(plain.op, Command::Add | Command::Cas)) {
+            let reply = self.l1.route(cx, request).await;
+            let is_refused = matches!(
+                reply.outcome,
+                Outcome::NotStored | Outcome::Exists | Outcome::Meta(MetaCode::Ns | MetaCode::Ex)
+            );
+            if !is_refused || !matches!(self.forget(cx, &request).await, Ok(true)) {
+                return reply;
+            }
+        } else if let Err(failed) = self.forget(cx, &request).await {
+            return failed;
+        }
+        self.l1.route(cx, request).await
+    }
+
+    /// Removes a noted miss. Returns true if there was one, and the reply if L1 failed.
+    async fn forget(&self, cx: &Arc<Context>, request: &Request<'_>) -> Result<bool, OwnedReply> {
+        let near = self.l1.route(cx, request.derived(Command::Gets, request.key)).await;
+        if near.outcome.failure().is_some() {
+            return Err(near);
+        }
+        if near.outcome != Outcome::Found || near.flags & NOTED_MISS == 0 {
+            return Ok(false);
+        }
+        let (exptime, number) = (-1, near.number);
+        let dead = Request { exptime, number, ..request.derived(Command::Cas, request.key) };
+        let gone = self.l1.route(cx, dead).await;
+        if gone.outcome.failure().is_some() { Err(gone) } else { Ok(true) }
+    }
+
     /// A lease belongs to the small one, because only it can accept the value that follows.
     async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let near = self.l1.route(cx, request).await;
@@ -132,6 +202,7 @@ impl L1L2CacheRoute {
             let request = request.get();
             let far = l2.route(&context, request.derived(Command::Get, request.key)).await;
             if far.outcome == Outcome::Found
+                && far.flags & NOTED_MISS == 0
                 && let Some(_room) = context.copy_room(far.value.len())
             {
                 let (flags, value) = (far.flags, &far.value[..]);
@@ -149,12 +220,16 @@ impl Route for L1L2CacheRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         match request.op {
+            _ if stores_flag(&request, NOTED_MISS) => refused_flag(self, NOTED_MISS),
             Command::Get | Command::Gets | Command::Gat | Command::Gats => {
                 Box::pin(self.get(cx, request))
             }
             Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
             Command::MetaGet if self.miss_period != 0 => refused(self),
             Command::MetaGet => Box::pin(self.meta_get(cx, request)),
+            _ if self.miss_period != 0 && needs_an_item(&request) => {
+                Box::pin(self.change(cx, request))
+            }
             _ => self.l1.route(cx, request),
         }
     }

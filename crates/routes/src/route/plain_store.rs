@@ -9,8 +9,9 @@ use std::io::Write;
 use proto::answer::MetaCode;
 use proto::meta::Options;
 use proto::text::Words;
-use upstream::{Command, Failure, Outcome, OwnedReply, Request};
+use upstream::{Command, CommandClass, Failure, Outcome, OwnedReply, Request};
 
+use super::{Answer, Route};
 use crate::own_reply::own_reply;
 
 /// The flags of such an `ms`: cas unique, client flags, expiry time, mode, opaque and key.
@@ -73,6 +74,26 @@ pub(super) fn failed(reply: OwnedReply, request: &Request<'_>) -> OwnedReply {
         return own_reply(Outcome::Meta(MetaCode::Ns), request);
     }
     reply
+}
+
+/// Returns true if the request stores this client flag, with which a route marks its own items.
+pub(super) fn stores_flag(request: &Request<'_>, flag: u32) -> bool {
+    let flags = match request.op {
+        Command::Append | Command::Prepend => 0,
+        Command::MetaSet => match Options::parse(Words::new(request.words)) {
+            Ok((_, Some([b'A' | b'P' | b'a' | b'p', ..]))) | Err(_) => 0,
+            Ok((options, _)) => options.client_flags.unwrap_or(0),
+        },
+        op if op.class() == CommandClass::Update => request.flags,
+        _ => 0,
+    };
+    flags & flag != 0
+}
+
+/// The reply to a store for which [`stores_flag`] is true.
+pub(super) fn refused_flag(route: &dyn Route, flag: u32) -> Answer<'static> {
+    let why = format!("{} reserves the client flag {flag}", route.name());
+    Box::pin(async move { refused_change(why.as_bytes()) })
 }
 
 /// The reply to a change that the form of the present or the new value does not allow.

@@ -10,7 +10,7 @@ use proto::answer::MetaCode;
 
 use super::all::ask_aside;
 use super::big_value::refused;
-use super::plain_store::{failed, marked, plain_form, refused_change};
+use super::plain_store::{failed, marked, plain_form, refused_change, refused_flag, stores_flag};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Command, Failure, Outcome, OwnedReply, Request};
@@ -179,6 +179,7 @@ impl Route for L1L2SizeSplitRoute {
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let Some(plain) = plain_form(&request) else { return refused(self) };
         match plain.op {
+            _ if stores_flag(&request, SIZE_SPLIT) => refused_flag(self, SIZE_SPLIT),
             Command::Get | Command::Gets | Command::Gat | Command::Gats => {
                 Box::pin(self.get(cx, request))
             }
