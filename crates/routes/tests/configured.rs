@@ -263,6 +263,57 @@ fn a_meta_get_reads_l2_like_a_get() {
     assert_eq!(cluster.on(0, "absent"), None);
 }
 
+/// Stores compare the unique in L1.
+#[test]
+fn a_cas_unique_of_a_value_from_l2_is_that_of_l1() {
+    let route = r#"{"type": "L1L2CacheRoute", "l1": "PoolRoute|A", "l2": "PoolRoute|B",
+        "upgradingL1Exptime": 60}"#;
+    let mut cluster = Cluster::new(2, route);
+    // Equal numbers would hide a mistake.
+    for _ in 0..3 {
+        assert_eq!(cluster.direct[1].store(Command::Set, "other", "v"), Outcome::Stored);
+    }
+    for key in ["gets", "gats", "mg"] {
+        assert_eq!(cluster.direct[1].store(Command::Set, key, "far"), Outcome::Stored);
+        let request = Request::new(Command::Gets, key.as_bytes());
+        let unique = match key {
+            "gets" => cluster.rig.ask(&request).number,
+            "gats" => cluster.rig.ask(&Request { op: Command::Gats, ..request }).number,
+            _ => {
+                let meta = Request { op: Command::MetaGet, words: b"v c O1", ..request };
+                let reply = cluster.rig.ask(&meta);
+                assert_eq!(reply.value, b"far");
+                let words = String::from_utf8(reply.words).unwrap();
+                words.strip_prefix(" c").unwrap().strip_suffix(" O1").unwrap().parse().unwrap()
+            }
+        };
+        assert_eq!(cluster.direct[0].ask(&request).number, unique, "{key}");
+        let cas = Request { op: Command::Cas, number: unique, value: b"new", ..request };
+        assert_eq!(cluster.rig.ask(&cas).outcome, Outcome::Stored, "{key}");
+        assert_eq!(cluster.rig.ask(&cas).outcome, Outcome::Exists, "{key}");
+    }
+}
+
+/// An L1 that keeps nothing has no cas unique, and L2's would be wrong there.
+#[test]
+fn without_l1_a_value_has_no_cas_unique() {
+    for l1 in ["NullRoute", "PoolRoute|dead"] {
+        let route = format!(
+            r#"{{"type": "L1L2CacheRoute", "l1": "{l1}", "l2": "PoolRoute|A",
+            "upgradingL1Exptime": 60}}"#
+        );
+        let mut cluster = Cluster::new(1, &route);
+        assert_eq!(cluster.direct[0].store(Command::Set, "k", "far"), Outcome::Stored);
+        let found = cluster.rig.ask(&Request::new(Command::Gets, b"k"));
+        assert_eq!((&found.value[..], found.number), (&b"far"[..], u64::MAX), "{l1}");
+        let meta = Request { words: b"c v k", ..Request::new(Command::MetaGet, b"k") };
+        let found = cluster.rig.ask(&meta);
+        let words = String::from_utf8(found.words).unwrap();
+        let want = format!(" c{} kk", u64::MAX);
+        assert_eq!((&found.value[..], words), (&b"far"[..], want), "{l1}");
+    }
+}
+
 #[test]
 fn a_cold_server_regains_its_share_with_its_hit_rate() {
     let route = r#"{"type": "PoolRoute", "pool": "A", "slow_warmup": {"failoverTarget": "PoolRoute|B",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use proto::answer::MetaCode;
 use proto::meta::Options;
+use proto::number::write_u64;
 use proto::text::Words;
 
 use super::all::copy_aside;
@@ -22,11 +23,23 @@ const NOTED_MISS: u32 = 0x1_0000;
 /// The value of a noted miss.
 const NOTED_VALUE: &[u8] = b"ncache";
 
-/// Returns true for an `mg` that creates the missing item, or requests a token: its client will
-/// fill the small one.
-fn is_tied(request: &Request<'_>) -> bool {
-    let parsed = Options::parse(Words::new(request.words));
-    parsed.is_ok_and(|(asked, _)| asked.autoviv_exptime.is_some() || asked.lease.is_some())
+/// A cas unique in place of L2's. Stores go to L1, whose items have other ones, so L1 could refuse
+/// or accept any store with L2's. No server gives this one to an item.
+const NO_UNIQUE: u64 = u64::MAX;
+
+/// The words of a meta reply of L2, without its cas unique.
+fn without_unique(told: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(told.len());
+    for word in Words::new(told) {
+        out.push(b' ');
+        if word.first() == Some(&b'c') {
+            out.push(b'c');
+            write_u64(&mut out, NO_UNIQUE);
+        } else {
+            out.extend_from_slice(word);
+        }
+    }
+    out
 }
 
 /// Returns true for a command that would take a noted miss for an item. A plain store replaces it.
@@ -88,14 +101,26 @@ impl L1L2CacheRoute {
             near = OwnedReply::of(Outcome::NotFound);
         }
         let far: OwnedReply = self.l2.route(cx, request).await;
-        if near.outcome != Outcome::NotFound {
-            return far;
-        }
+        let tells_unique = matches!(request.op, Command::Gets | Command::Gats);
+        let is_missing = near.outcome == Outcome::NotFound;
         match far.outcome {
+            Outcome::Found if tells_unique => {
+                if is_missing {
+                    self.copy(cx, &request, &far).await;
+                    let gets = request.derived(Command::Gets, request.key);
+                    let near = self.l1.route(cx, gets).await;
+                    if near.outcome == Outcome::Found && near.flags & NOTED_MISS == 0 {
+                        return near;
+                    }
+                }
+                return OwnedReply { number: NO_UNIQUE, ..far };
+            }
             // Here it would be a noted miss.
             Outcome::Found if far.flags & NOTED_MISS != 0 => {}
-            Outcome::Found => copy_aside(&self.l1, cx, &self.copy(&request, &far)),
-            Outcome::NotFound if self.miss_period != 0 => {
+            Outcome::Found if is_missing => {
+                copy_aside(&self.l1, cx, &self.copied(&request, &far));
+            }
+            Outcome::NotFound if is_missing && self.miss_period != 0 => {
                 let noted = Request {
                     flags: NOTED_MISS,
                     exptime: self.miss_exptime,
@@ -112,17 +137,40 @@ impl L1L2CacheRoute {
     /// The reply has only the requested fields, so a copy needs a separate get.
     async fn meta_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let near = self.l1.route(cx, request).await;
-        if near.outcome.is_hit() || is_tied(&request) {
+        let Ok((asked, _)) = Options::parse(Words::new(request.words)) else { return near };
+        // The client that creates the missing item, or requests a token, will fill the small one.
+        let is_tied = asked.autoviv_exptime.is_some() || asked.lease.is_some();
+        if near.outcome.is_hit() || is_tied {
             return near;
         }
-        let far = self.l2.route(cx, request).await;
-        if near.outcome.is_miss() && far.outcome.is_hit() {
+        if asked.wants_cas && near.outcome.is_miss() {
+            let get = request.derived(Command::Get, request.key);
+            let found = self.l2.route(cx, get).await;
+            if found.outcome == Outcome::Found {
+                self.copy(cx, &request, &found).await;
+                let near = self.l1.route(cx, request).await;
+                if near.outcome.is_hit() {
+                    return near;
+                }
+            }
+        }
+        let mut far = self.l2.route(cx, request).await;
+        if far.outcome.is_hit() && asked.wants_cas {
+            far.words = without_unique(&far.words);
+        } else if far.outcome.is_hit() && near.outcome.is_miss() {
             self.fetch(cx, &request, Command::Add);
         }
         far
     }
 
-    fn copy<'a>(&self, request: &Request<'a>, found: &'a OwnedReply) -> Request<'a> {
+    /// Copies an item into the small one before the reply, which needs its cas unique there.
+    async fn copy(&self, cx: &Arc<Context>, request: &Request<'_>, found: &OwnedReply) {
+        if found.flags & NOTED_MISS == 0 {
+            drop(self.l1.route(cx, self.copied(request, found)).await);
+        }
+    }
+
+    fn copied<'a>(&self, request: &Request<'a>, found: &'a OwnedReply) -> Request<'a> {
         let (flags, exptime) = (found.flags, self.upgrading_exptime);
         Request {
             flags,
