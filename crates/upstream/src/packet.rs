@@ -362,18 +362,27 @@ fn meta<'a>(
         _ => return None,
     };
     words.clear();
-    if code != MetaCode::En {
-        tell(words, question, response, flags);
-    }
+    // A missing item has only what the request says of it.
+    let letters: &[u8] = match code {
+        MetaCode::En | MetaCode::Nf if question.op != Command::MetaSet => b"Obk",
+        _ => b"Obcfks",
+    };
+    tell(words, question, response, flags, letters);
     Some(Reply { value, words, ..Reply::of(Outcome::Meta(code)) })
 }
 
-/// Appends the words that the flags request, in their order.
-fn tell(words: &mut Vec<u8>, question: &Question<'_>, response: &Response<'_>, flags: u32) {
+/// Appends the words that the flags request, in their order, if they are among `letters`.
+fn tell(
+    words: &mut Vec<u8>,
+    question: &Question<'_>,
+    response: &Response<'_>,
+    flags: u32,
+    letters: &[u8],
+) {
     let is_base64 = Words::new(question.words).any(|word| word == b"b");
     for word in Words::new(question.words) {
         let Some(letter) = word.first() else { continue };
-        if !b"Obcfks".contains(letter) {
+        if !letters.contains(letter) {
             continue;
         }
         words.push(b' ');

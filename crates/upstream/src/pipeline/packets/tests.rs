@@ -200,7 +200,7 @@ fn plain_meta_commands_are_sent_as_binary_requests() {
     let number = &12_u64.to_be_bytes()[..];
     let flags = &5_u32.to_be_bytes()[..];
     type Case<'a> = (Request<'a>, u8, u16, &'a [u8], &'a [u8], &'a str);
-    let cases: [Case<'_>; 17] = [
+    let cases: [Case<'_>; 19] = [
         (store(b"c F5 T60 MS"), code::SET, 0, b"", b"", "Hd c7"),
         (store(b"c F5 T60 MS C9"), code::SET, 2, b"", b"", "Ex c7"),
         (store(b"T60 ME Oabc"), code::ADD, 2, b"", b"", "Ns Oabc"),
@@ -212,11 +212,13 @@ fn plain_meta_commands_are_sent_as_binary_requests() {
         (other(Command::MetaGet, b"v f c k"), code::GET, 0, flags, b"x", "Va f5 c7 kk x"),
         (other(Command::MetaGet, b"s O1"), code::GET, 0, flags, b"xyz", "Hd s3 O1"),
         (other(Command::MetaGet, b"v T60"), code::GAT, 1, b"", b"", "En"),
+        (other(Command::MetaGet, b"v f k c s O123"), code::GET, 1, b"", b"", "En kk O123"),
         (other(Command::MetaGet, b"t"), code::NOOP, 0, b"", b"", "client"),
         (other(Command::MetaDelete, b"C9 O1"), code::DELETE, 1, b"", b"", "Nf O1"),
         (other(Command::MetaDelete, b"H2"), code::NOOP, 0, b"", b"", "client"),
         (other(Command::MetaArithmetic, b"v c D2 MI"), code::INCREMENT, 0, b"", number, "Va c7 12"),
         (other(Command::MetaArithmetic, b"N60 J5 MD"), code::DECREMENT, 1, b"", b"", "Nf"),
+        (other(Command::MetaArithmetic, b"v c k"), code::INCREMENT, 1, b"", b"", "Nf kk"),
         (other(Command::MetaArithmetic, b"MX"), code::NOOP, 0, b"", b"", "client"),
     ];
     for (request, opcode, status, extras, value, told) in cases {
