@@ -111,7 +111,9 @@ impl System {
         self.hosts.lines().filter_map(line).collect()
     }
 
-    /// The addresses of the first candidate name of the host that has any.
+    /// The addresses of the first candidate name of the host that has any. If a query for an earlier
+    /// candidate fails, the later ones do not count: they may be another service's, such as those of
+    /// a wildcard, while the resolver does not reach the domain of the right one.
     fn searched(
         &self,
         host: &str,
@@ -184,7 +186,7 @@ mod tests {
 
     /// The reply to a query, by its name: the addresses of `many` come in another order each time,
     /// `part` has an answer to one of two queries, `cut` never has a whole one, `found` needs a
-    /// domain.
+    /// domain. `down` fails in the domain, and has an address outside of it.
     fn reply(asked: &[u8], is_udp: bool, turn: usize) -> Vec<u8> {
         let asked = Packet::parse(asked).unwrap();
         let (name, kind) = (asked.questions[0].qname.to_string(), asked.questions[0].qtype);
@@ -203,8 +205,9 @@ mod tests {
                 reply.answers.push(record(RData::AAAA(AAAA { address })));
             }
             ("found.example.com", _) => {}
-            ("part", QTYPE::TYPE(TYPE::A)) => reply.answers.push(v4(1)),
-            ("part", _) => *reply.rcode_mut() = RCODE::ServerFailure,
+            ("part" | "down", QTYPE::TYPE(TYPE::A)) => reply.answers.push(v4(1)),
+            ("down", _) => {}
+            ("part" | "down.example.com", _) => *reply.rcode_mut() = RCODE::ServerFailure,
             _ => *reply.rcode_mut() = RCODE::NameError,
         }
         reply.build_bytes_vec().unwrap()
@@ -255,9 +258,12 @@ mod tests {
     #[test]
     fn an_incomplete_address_list_is_an_error() {
         let system = system();
-        for (host, why) in
-            [("part", "ServerFailure"), ("cut", "longer than"), ("none", "none has no address")]
-        {
+        for (host, why) in [
+            ("part", "ServerFailure"),
+            ("cut", "longer than"),
+            ("none", "none has no address"),
+            ("down", "down.example.com: "),
+        ] {
             let error = find(&system, host).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
@@ -273,6 +279,7 @@ mod tests {
         assert_eq!(found("::2"), [v6]);
         // It has only an IPv6 address, in the search domain.
         assert_eq!(found("found"), [IpAddr::from(Ipv6Addr::LOCALHOST)]);
+        assert_eq!(found("down."), [IpAddr::from([10, 0, 0, 1])]);
     }
 
     #[test]

@@ -13,21 +13,32 @@ use crate::deadline::{Deadline, Timed};
 /// The wait for one datagram before the query is sent again.
 const RESEND_AFTER: Duration = Duration::from_millis(500);
 
-/// Queries the resolvers in turn until one answers. Each has an equal part of the remaining time,
-/// so that an unavailable one does not use up the others' time.
+/// Queries the resolvers in turn until one answers, as resolv.conf(5) describes: that a name does
+/// not exist, or has no address, is an answer. Another resolver may have another view of it, and
+/// its servers would take the place of the known ones. Each has an equal part of the remaining
+/// time, so that an unavailable one does not use up the others' time.
+///
+/// # Errors
+///
+/// If none answers, the first one's failure, which may be the cause of the others.
 pub(crate) fn of_any<T>(
     resolvers: &[SocketAddr],
     deadline: Deadline,
     ask: impl Fn(SocketAddr, Deadline) -> io::Result<T>,
 ) -> io::Result<T> {
-    let mut failed = io::Error::other("there is no resolver to ask");
+    let mut failed: Option<io::Error> = None;
     for (place, resolver) in resolvers.iter().enumerate() {
-        match ask(*resolver, deadline.of_first(resolvers.len() - place)) {
+        let error = match ask(*resolver, deadline.of_first(resolvers.len() - place)) {
             Ok(answer) => return Ok(answer),
-            Err(error) => failed = error,
+            Err(error) => error,
+        };
+        match &failed {
+            _ if error.kind() != ErrorKind::NotFound => failed = failed.or(Some(error)),
+            None => return Err(error),
+            Some(first) => return Err(io::Error::other(format!("{first}; {error}"))),
         }
     }
-    Err(failed)
+    Err(failed.unwrap_or_else(|| io::Error::other("there is no resolver to ask")))
 }
 
 /// Sends one query by UDP, and by TCP if the reply is too long for that.
@@ -135,4 +146,32 @@ fn ask_by_tcp(
 fn request_id() -> u16 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     (RandomState::new().build_hasher().finish() & 0xffff) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PATIENCE;
+
+    /// What the resolvers on ports 1, 2, .. give: each a port, or the kind of its failure.
+    fn found(resolvers: &[Result<u16, ErrorKind>]) -> Result<u16, String> {
+        let ports = 1..=u16::try_from(resolvers.len()).unwrap();
+        let addresses: Vec<_> = ports.map(|port| ([127, 0, 0, 1], port).into()).collect();
+        let ask = |address: SocketAddr, _| {
+            let port = address.port();
+            resolvers[usize::from(port) - 1]
+                .map_err(|kind| io::Error::new(kind, format!("{port} fails")))
+        };
+        of_any(&addresses, Deadline::after(PATIENCE), ask).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_next_resolver_is_asked_only_after_a_failure() {
+        let (none, fails) = (Err(ErrorKind::NotFound), Err(ErrorKind::Other));
+        assert_eq!(found(&[none, Ok(2)]), Err("1 fails".to_owned()));
+        assert_eq!(found(&[fails, Ok(2), Ok(3)]), Ok(2));
+        assert_eq!(found(&[fails, none, Ok(3)]), Err("1 fails; 2 fails".to_owned()));
+        assert_eq!(found(&[fails, fails]), Err("1 fails".to_owned()));
+        assert_eq!(found(&[]), Err("there is no resolver to ask".to_owned()));
+    }
 }
