@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use discovery::{AccessFiles, Discovered, Discovery, is_source};
+use discovery::{AccessFiles, Discovery, is_source};
 use routeconf::ast::Entry;
 use routeconf::{FileSources, Loaded, Params, load};
 use spool::Spool;
@@ -406,7 +406,8 @@ impl Builder {
         params: &Params,
         discovery: &Discovery,
     ) -> Result<Loaded, routeconf::Rejected> {
-        load(name, text, params, &mut Discovered { files: FileSources::beside(path), discovery })
+        let mut files = FileSources::beside(path);
+        discovery.read(&mut files, |sources| load(name, text, params, sources))
     }
 }
 

@@ -173,11 +173,39 @@ impl Discovery {
         Ok(servers)
     }
 
-    /// The servers of the source's last query; a new source is queried now.
-    fn latest(&self, source: &str) -> io::Result<Vec<Member>> {
+    /// Reads a configuration with `read`, to which `files` gives the texts that are not a source's.
+    /// `read` is called again when the sources that it names for the first time have been queried,
+    /// all together, so that the waits for unavailable ones do not add up.
+    pub fn read<T>(
+        &self,
+        files: &mut dyn Sources,
+        mut read: impl FnMut(&mut dyn Sources) -> T,
+    ) -> T {
+        let failed = Mutex::new(BTreeMap::new());
+        loop {
+            let mut sources = Discovered {
+                files: &mut *files,
+                discovery: self,
+                failed: &failed,
+                new: BTreeSet::new(),
+            };
+            let found = read(&mut sources);
+            let new: Vec<String> = sources.new.into_iter().collect();
+            if new.is_empty() {
+                return found;
+            }
+            asked::for_each(&new, |source| {
+                if let Err(error) = self.servers(source) {
+                    failed.lock().insert(source.clone(), error.to_string());
+                }
+            });
+        }
+    }
+
+    /// The servers of the source's last query; `None` if it is new.
+    fn latest(&self, source: &str) -> Option<Vec<Member>> {
         let is_asked = self.asked.sources.lock().contains_key(source);
-        let known = if is_asked { self.known(source) } else { None };
-        known.map_or_else(|| self.servers(source), Ok)
+        if is_asked { self.known(source) } else { None }
     }
 
     /// Every address of each of these hosts from the last lookup; a new host is looked up now.
@@ -289,21 +317,33 @@ fn file_name(source: &str) -> String {
     })
 }
 
+/// The text of a new source until it has been queried. It is never used.
+const UNKNOWN: &str = r#"{"servers": ["127.0.0.1:1"]}"#;
+
 /// Files, and discovered pools.
-#[derive(Debug)]
-pub struct Discovered<'a, F> {
+struct Discovered<'a> {
     /// For names that are not sources.
-    pub files: F,
+    files: &'a mut dyn Sources,
     /// For names of sources.
-    pub discovery: &'a Discovery,
+    discovery: &'a Discovery,
+    /// The sources that named no server, with the reasons.
+    failed: &'a Mutex<BTreeMap<String, String>>,
+    /// The sources that must be queried first.
+    new: BTreeSet<String>,
 }
 
-impl<F: Sources> Sources for Discovered<'_, F> {
+impl Sources for Discovered<'_> {
     fn read(&mut self, name: &str) -> io::Result<(String, String)> {
         if !is_source(name) {
             return self.files.read(name);
         }
-        let members = self.discovery.latest(name)?;
+        if let Some(reason) = self.failed.lock().get(name) {
+            return Err(io::Error::other(reason.clone()));
+        }
+        let Some(members) = self.discovery.latest(name) else {
+            self.new.insert(name.to_owned());
+            return Ok((UNKNOWN.to_owned(), name.to_owned()));
+        };
         // No member contains a character that JSON would escape.
         let list = |texts: Vec<String>| {
             texts.iter().map(|text| format!("\"{text}\"")).collect::<Vec<_>>().join(", ")
@@ -321,6 +361,10 @@ impl<F: Sources> Sources for Discovered<'_, F> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::thread;
+
     use super::*;
 
     /// The sources known to `holdall check` and `holdall explain`, which do not query them.
@@ -352,17 +396,42 @@ mod tests {
             version: 0,
             members: lines.map(|line| Member::of_line(line).unwrap()).to_vec(),
         };
-        let files = routeconf::MemorySources::default();
-        let pool = |source, answer| {
+        let mut files = routeconf::MemorySources::default();
+        let mut pool = |source, answer| {
             discovery.keep(source, answer);
-            let mut sources = Discovered { files: files.clone(), discovery: &discovery };
-            sources.read(source).unwrap().0
+            discovery.read(&mut files, |sources| sources.read(source).unwrap().0)
         };
         let named = pool("dns:no.such.name.invalid:1", found(["10.0.0.9:7 a", "[::1]:7 b"]));
         let text = r#"{"servers": ["10.0.0.9:7", "[::1]:7"], "hostnames": ["a", "b"], "tags": ["a:7", "b:7"]}"#;
         assert_eq!(named, text);
         let plain = pool("dns:no.such.host.invalid:1", found(["10.0.0.9:7 a", "[::1]:7"]));
         assert_eq!(plain, r#"{"servers": ["10.0.0.9:7", "[::1]:7"], "tags": ["a:7", "[::1]:7"]}"#);
+    }
+
+    /// None of the nodes answers before both are asked.
+    #[test]
+    fn new_sources_are_queried_together() {
+        let nodes = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [one, other] =
+            nodes.each_ref().map(|node| format!("elasticache:{}", node.local_addr().unwrap()));
+        thread::spawn(move || {
+            let clients = nodes.each_ref().map(|node| node.accept().unwrap().0);
+            let answer = answer(1, &[Member::parse("10.0.0.1:7").unwrap()]);
+            clients.each_ref().map(|mut client| client.write_all(&answer).unwrap())
+        });
+        let discovery = Discovery::default();
+        let mut files = routeconf::MemorySources::default();
+        let found = discovery.read(&mut files, |sources| {
+            [&one, &other, "elasticache:no.port", "elasticache:no.port"]
+                .map(|source| sources.read(source).map_err(|error| error.to_string()))
+        });
+        let text =
+            r#"{"servers": ["10.0.0.1:7"], "hostnames": ["10.0.0.1"], "tags": ["10.0.0.1:7"]}"#;
+        let found = found.each_ref().map(|one| one.as_ref().map(|(text, _)| &**text));
+        let wrong = "\"no.port\" is not HOST:PORT".to_owned();
+        assert_eq!(found, [Ok(text), Ok(text), Err(&wrong), Err(&wrong)]);
+        let outcomes = BTreeMap::from([(one, Ok(())), (other, Ok(()))]);
+        assert_eq!(discovery.outcomes(), outcomes);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use discovery::{Discovered, Discovery, Member, is_source};
+use discovery::{Discovery, Member, is_source};
 use routeconf::ast::PoolAddress;
 use routeconf::{FileSources, Params, Rejected, Sources, Variables, load};
 use routes::{Plan, Target, VariableError, host_id};
@@ -127,7 +127,7 @@ impl Reader<'_> {
 fn understand(
     reader: &Reader<'_>,
     text: &Arc<str>,
-    files: impl Sources,
+    mut files: impl Sources,
     before: Option<&Plan>,
 ) -> Result<Configuration, ConfigError> {
     let Reader { source, options, tls, discovery, counted } = *reader;
@@ -135,17 +135,19 @@ fn understand(
         Source::File(path) => path.display().to_string(),
         Source::Text(_) => "<text>".to_owned(),
     };
-    let mut sources =
-        RecordingSources { sources: Discovered { files, discovery }, read: BTreeMap::new() };
     let params = params(options);
-    let loaded = load(&name, text, &params, &mut sources)?;
+    let (loaded, imports) = discovery.read(&mut files, |sources| {
+        let mut sources = RecordingSources { sources, read: BTreeMap::new() };
+        let loaded = load(&name, text, &params, &mut sources);
+        (loaded, sources.read)
+    });
+    let loaded = loaded?;
     let files = &loaded.config.files;
     let asked: BTreeSet<&str> = files.names().filter(|name| is_source(name)).collect();
     discovery.retain(&asked);
     let is_discovered = !asked.is_empty();
     let mut warnings: Vec<String> =
         loaded.warnings.iter().map(|warning| warning.render(files)).collect();
-    let imports = sources.read;
     let info = Arc::new(ConfigInfo::new(text, &imports, &loaded.config, &params));
     let snapshot = Snapshot { main: Arc::clone(text), imports };
     let flags = options.routing.tree(options.num_proxies);

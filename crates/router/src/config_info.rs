@@ -80,13 +80,12 @@ fn digest(text: &str) -> String {
 }
 
 /// Records the names that are read.
-#[derive(Debug)]
-pub(crate) struct RecordingSources<S> {
-    pub(crate) sources: S,
+pub(crate) struct RecordingSources<'a> {
+    pub(crate) sources: &'a mut dyn Sources,
     pub(crate) read: BTreeMap<String, Import>,
 }
 
-impl<S: Sources> Sources for RecordingSources<S> {
+impl Sources for RecordingSources<'_> {
     fn read(&mut self, name: &str) -> io::Result<(String, String)> {
         let import = self.sources.read(name)?;
         self.read.insert(name.to_owned(), import.clone());
