@@ -16,6 +16,7 @@ use upstream::{Count, Event, Report, State};
 
 use crate::failure::Failure;
 use crate::shared::Shared;
+use crate::stats::{protocol_name, security_name};
 
 /// Upper ends of the histograms' buckets, in microseconds.
 const BUCKETS_US: [u64; 16] = [
@@ -180,7 +181,7 @@ fn page(shared: &Shared, turns: &Turns) -> Page {
     replies(&mut page, shared);
     certificate(&mut page, shared);
     logins(&mut page, shared);
-    servers(&mut page, shared);
+    servers(&mut page, &shared.registry.report());
     durations(&mut page, shared);
     if let Some(export_counts) = shared.export_counts.get() {
         export_counts.write(&mut page);
@@ -230,8 +231,8 @@ fn replies(page: &mut Page, shared: &Shared) {
     }
 }
 
-fn servers(page: &mut Page, shared: &Shared) {
-    let reports = shared.registry.report();
+/// A series for each server as it is used: all in which uses differ is in the labels.
+fn servers(page: &mut Page, reports: &[Report]) {
     let names: Vec<_> = reports
         .iter()
         .map(|report| (report.address.to_string(), report.timeout.as_millis().to_string()))
@@ -241,9 +242,14 @@ fn servers(page: &mut Page, shared: &Shared) {
         page.family(name, kind, help);
         for (report, (server, timeout)) in reports.iter().zip(&names) {
             for (result, value) in values(report) {
-                let labels =
-                    [("server", server.as_str()), ("timeout_ms", timeout), ("result", result)];
-                let count = if result.is_empty() { 2 } else { 3 };
+                let labels = [
+                    ("server", server.as_str()),
+                    ("protocol", protocol_name(report)),
+                    ("security", security_name(report)),
+                    ("timeout_ms", timeout),
+                    ("result", result),
+                ];
+                let count = labels.len() - usize::from(result.is_empty());
                 page.sample(name, &labels[..count], value);
             }
         }
@@ -297,4 +303,36 @@ fn durations(page: &mut Page, shared: &Shared) {
 /// percent.
 fn up_to(times_us: &Histogram<u64>, us: u64) -> u64 {
     times_us.count_between(0, us)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use upstream::{Protocol, Totals};
+
+    use super::*;
+
+    #[test]
+    fn each_use_of_a_server_has_separate_series() {
+        let address = upstream::Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+        let uses = [(Protocol::Text, false), (Protocol::Binary, false), (Protocol::Text, true)];
+        let reports = uses.map(|(protocol, is_encrypted)| Report {
+            address: address.clone(),
+            timeout: Duration::from_secs(1),
+            protocol,
+            is_encrypted,
+            state: State::Up,
+            tko_count: 0,
+            tko_reason: String::new(),
+            totals: Totals::default(),
+        });
+        let mut page = Page::new("holdall_route_");
+        servers(&mut page, &reports);
+        let text = page.into_text();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let series: BTreeSet<&str> =
+            lines.iter().map(|line| line.rsplit_once(' ').unwrap().0).collect();
+        assert_eq!((series.len(), lines.len()), (27, 27), "{text}");
+    }
 }

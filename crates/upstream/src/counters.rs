@@ -168,6 +168,14 @@ impl Totals {
         }
     }
 
+    /// Adds the counts of a worker that no longer uses the server. Levels and the mean are of the
+    /// present, so they are 0.
+    pub(crate) fn add_gone(&mut self, counters: &Counters) {
+        self.add(counters);
+        let levels = Self { connected: 0, pending: 0, unsent: 0, latency_us: 0.0, ..*self };
+        *self = levels;
+    }
+
     fn add_requests(&mut self, counters: &Counters) {
         self.asked += get(&counters.asked);
         self.pending += get(&counters.pending);

@@ -42,6 +42,11 @@ impl Latencies {
         u16::try_from(place).unwrap_or(u16::MAX)
     }
 
+    /// Returns true if the server is in the pool.
+    pub(crate) fn has(&self, pool: &str) -> bool {
+        self.pools.iter().any(|one| &*one.name == pool)
+    }
+
     /// The name of the pool with this number.
     pub(crate) fn name(&self, pool: u16) -> &str {
         self.pools.get(usize::from(pool)).map_or("", |pool| &pool.name)

@@ -23,7 +23,9 @@ pub struct Registry {
 #[derive(Debug, Default)]
 struct Inner {
     health: BTreeMap<Address, Arc<Health>>,
-    used: BTreeMap<Use, Vec<Arc<Counters>>>,
+    used: BTreeMap<Use, Used>,
+    /// The latencies of workers that no longer use a server, in the places that others still use.
+    gone_times: BTreeMap<Place, Histogram<u64>>,
     /// One per worker.
     traffic: Vec<Arc<Traffic>>,
     /// Those that are in use.
@@ -39,6 +41,16 @@ struct Use {
     timeout: Duration,
     protocol: Protocol,
     is_encrypted: bool,
+}
+
+/// The counts of one server with its settings.
+#[derive(Debug, Default)]
+struct Used {
+    /// One for each worker that uses it.
+    counters: Vec<Arc<Counters>>,
+    /// The sum of those that used it. Without them, the totals would fall, and a reader of counters
+    /// would take that for a restart and count all that remains as new.
+    gone: Totals,
 }
 
 impl Use {
@@ -92,21 +104,32 @@ impl Registry {
     ) -> Arc<Counters> {
         let counters = Arc::new(Counters::new(is_background));
         let key = Use::new(address, settings);
-        self.lock().used.entry(key).or_default().push(Arc::clone(&counters));
+        self.lock().used.entry(key).or_default().counters.push(Arc::clone(&counters));
         counters
     }
 
-    /// Removes the counters of a worker that no longer uses the server.
+    /// Removes the counters of a worker that no longer uses the server. Their counts stay in the
+    /// totals until nothing uses the server in this way.
     pub(crate) fn forget(&self, address: &Address, settings: &Settings, counters: &Arc<Counters>) {
-        let mut inner = self.lock();
+        let inner = &mut *self.lock();
         let key = Use::new(address, settings);
         if let Some(used) = inner.used.get_mut(&key) {
-            used.retain(|other| !Arc::ptr_eq(other, counters));
-            if used.is_empty() {
+            used.counters.retain(|other| !Arc::ptr_eq(other, counters));
+            used.gone.add_gone(counters);
+            if used.counters.is_empty() {
                 inner.used.remove(&key);
             }
         }
-        if !inner.used.keys().any(|other| other.address == *address) {
+        if !counters.is_background {
+            counters.latencies().add_to(address, &mut inner.gone_times);
+        }
+        let left: Vec<_> = { inner.used.iter() }
+            .filter(|(key, _)| key.address == *address)
+            .flat_map(|(_, used)| &used.counters)
+            .collect();
+        let is_used = |pool: &str| left.iter().any(|one| one.latencies().has(pool));
+        inner.gone_times.retain(|place, _| place.server != *address || is_used(&place.pool));
+        if left.is_empty() {
             inner.health.remove(address);
         }
     }
@@ -155,9 +178,9 @@ impl Registry {
     #[must_use]
     pub fn latencies(&self) -> BTreeMap<Place, Histogram<u64>> {
         let inner = self.lock();
-        let mut sums = BTreeMap::new();
+        let mut sums = inner.gone_times.clone();
         for (key, used) in &inner.used {
-            let of_clients = used.iter().filter(|counters| !counters.is_background);
+            let of_clients = used.counters.iter().filter(|counters| !counters.is_background);
             of_clients.for_each(|one| one.latencies().add_to(&key.address, &mut sums));
         }
         sums
@@ -171,7 +194,11 @@ impl Registry {
             let Use { address, timeout, protocol, is_encrypted } = key.clone();
             let health = inner.health.get(&address);
             let mut totals = Totals::default();
-            used.iter().for_each(|counters| totals.add(counters));
+            used.counters.iter().for_each(|counters| totals.add(counters));
+            // The mean is that of workers that still use it.
+            let latency_us = totals.latency_us;
+            totals.add_totals(&used.gone);
+            totals.latency_us = latency_us;
             Report {
                 address,
                 timeout,
@@ -184,5 +211,46 @@ impl Registry {
             }
         });
         reports.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::{add, set};
+
+    /// A worker's counters of a server in a pool after some requests.
+    fn counted(registry: &Registry, address: &Address, settings: &Settings) -> Arc<Counters> {
+        let counters = registry.counters(address, settings, false);
+        add(&counters.asked, 10);
+        add(&counters.answered, 8);
+        set(&counters.latency_ns, 5_000);
+        set(&counters.connected, 1);
+        set(&counters.pending, 2);
+        let pool = counters.latencies().pool("A");
+        counters.latencies().record(pool, 150, 8);
+        counters
+    }
+
+    #[test]
+    fn counts_stay_while_the_server_is_in_use() {
+        let (registry, settings) = (Registry::default(), Settings::default());
+        let address = Address::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
+        let [first, second, last] = [(); 3].map(|()| counted(&registry, &address, &settings));
+        let binary = Settings { protocol: Protocol::Binary, ..settings.clone() };
+        let other = counted(&registry, &address, &binary);
+        let answers = || registry.latencies().values().map(Histogram::len).collect::<Vec<_>>();
+        registry.forget(&address, &settings, &first);
+        registry.forget(&address, &settings, &second);
+        let totals: Vec<_> = registry.report().iter().map(|report| report.totals).collect();
+        let one = Totals { connected: 1, pending: 2, latency_us: 5.0, ..Totals::default() };
+        assert_eq!(totals[0], Totals { asked: 10, answered: 8, ..one });
+        assert_eq!(totals[1], Totals { asked: 30, answered: 24, ..one });
+        assert_eq!(answers(), [32]);
+        registry.forget(&address, &settings, &last);
+        assert_eq!((registry.report().len(), answers()), (1, vec![32]));
+        registry.forget(&address, &binary, &other);
+        assert_eq!((registry.report().len(), answers()), (0, vec![]));
+        assert!(registry.lock().gone_times.is_empty());
     }
 }

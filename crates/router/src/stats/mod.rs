@@ -298,12 +298,21 @@ impl Shared {
 /// A server in mcrouter's form: `host:port:protocol:security:compression-timeout`.
 fn server_name(report: &Report, names: &Names) -> String {
     let (name, timeout) = (short_name(report, names), report.timeout);
-    let protocol = match report.protocol {
+    let (protocol, security) = (protocol_name(report), security_name(report));
+    format!("{name}:{protocol}:{security}:notcompressed-{}", timeout.as_millis())
+}
+
+/// The protocol of a server's connections, by mcrouter's name.
+pub(crate) fn protocol_name(report: &Report) -> &'static str {
+    match report.protocol {
         Protocol::Binary => "binary",
         Protocol::Text => "ascii",
-    };
-    let security = if report.is_encrypted { "tls" } else { "plain" };
-    format!("{name}:{protocol}:{security}:notcompressed-{}", timeout.as_millis())
+    }
+}
+
+/// The security of a server's connections, by mcrouter's name.
+pub(crate) fn security_name(report: &Report) -> &'static str {
+    if report.is_encrypted { "tls" } else { "plain" }
 }
 
 /// A server as written in the configuration; a removed one by its address.
