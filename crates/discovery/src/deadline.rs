@@ -43,11 +43,6 @@ impl Timed {
         let stream = TcpStream::connect_timeout(address, deadline.left()?)?;
         Ok(Self { stream, deadline })
     }
-
-    /// The same with another deadline.
-    pub(crate) fn until(self, deadline: Deadline) -> Self {
-        Self { deadline, ..self }
-    }
 }
 
 /// The kernel reports a socket's timeout as `WouldBlock`.

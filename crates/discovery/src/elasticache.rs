@@ -1,13 +1,14 @@
 //! `config get cluster`, as answered by Amazon ElastiCache and Google's Memorystore.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
 
 use crate::deadline::{Deadline, Timed};
 use crate::{ANSWER_BYTES_MAX, Access, Answer, Member, names};
 
 /// Queries the endpoint, which returns a version, then `host|ip|port` for each server.
 pub(crate) fn servers(endpoint: &str, deadline: Deadline) -> io::Result<Answer> {
-    ask(connect(endpoint, deadline)?)
+    of_any(&names::of_endpoint(endpoint, deadline)?, deadline, ask)
 }
 
 /// The same by TLS, which ElastiCache calls encryption in transit.
@@ -17,16 +18,22 @@ pub(crate) fn servers_by_tls(
     deadline: Deadline,
 ) -> io::Result<Answer> {
     let (host, _) = hostport::split(endpoint);
-    ask(access.encrypted(connect(endpoint, deadline)?, host)?)
+    let addresses = names::of_endpoint(endpoint, deadline)?;
+    of_any(&addresses, deadline, |stream| ask(access.encrypted(stream, host)?))
 }
 
-/// Connects to the first reachable address of the endpoint.
-fn connect(endpoint: &str, deadline: Deadline) -> io::Result<Timed> {
-    let addresses = names::of_endpoint(endpoint, deadline)?;
+/// The first answer of the endpoint's addresses. Each has an equal part of the remaining time for
+/// all of it: the kernel of a node that hangs still accepts connections.
+fn of_any(
+    addresses: &[SocketAddr],
+    deadline: Deadline,
+    ask: impl Fn(Timed) -> io::Result<Answer>,
+) -> io::Result<Answer> {
     let mut failed = io::Error::other("the name has no address");
     for (place, address) in addresses.iter().enumerate() {
-        match Timed::connect(address, deadline.of_first(addresses.len() - place)) {
-            Ok(stream) => return Ok(stream.until(deadline)),
+        let own = deadline.of_first(addresses.len() - place);
+        match Timed::connect(address, own).and_then(&ask) {
+            Ok(answer) => return Ok(answer),
             Err(error) => failed = error,
         }
     }
@@ -99,6 +106,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::PATIENCE;
 
     /// Each single read of it succeeds.
     #[test]
@@ -113,6 +121,27 @@ mod tests {
         });
         let error = servers(&endpoint, Deadline::after(Duration::from_millis(200))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    }
+
+    /// The first node accepts the connection and is silent, the second one does not know the
+    /// command.
+    #[test]
+    fn the_next_address_is_asked_after_one_without_an_answer() {
+        let nodes = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = nodes.each_ref().map(|node| node.local_addr().unwrap());
+        let [_silent, wrong, right] = nodes;
+        let members = vec![Member::parse("10.0.0.1:7").unwrap().named(Some("a"))];
+        let text = answer(4, &members);
+        for (node, answer) in [(wrong, b"ERROR\r\n".to_vec()), (right, text)] {
+            thread::spawn(move || {
+                let mut client = node.accept().unwrap().0;
+                client.write_all(&answer).unwrap();
+                // It closes after the client, since a reset could overtake the answer.
+                drop(client.read_to_end(&mut Vec::new()));
+            });
+        }
+        let found = of_any(&addresses, Deadline::after(PATIENCE), ask);
+        assert_eq!(found.unwrap(), Answer { version: 4, members });
     }
 
     #[test]
