@@ -119,6 +119,8 @@ pub struct Discovery {
     found: Mutex<BTreeMap<String, Known>>,
     asked: Asked,
     folder: Option<PathBuf>,
+    /// The sources whose last answer is not in the folder, with the reasons.
+    not_kept: Mutex<BTreeMap<String, String>>,
     /// Without files, it is created when a source first needs it: the public issuers, and no login.
     access: OnceLock<Access>,
 }
@@ -222,6 +224,7 @@ impl Discovery {
     /// Stops queries of all other sources.
     pub fn retain(&self, sources: &BTreeSet<&str>) {
         self.asked.sources.lock().retain(|source, _| sources.contains(&**source));
+        self.not_kept.lock().retain(|source, _| sources.contains(&**source));
     }
 
     /// Queries all sources and looks up all hosts again. Readers of configurations do not wait for
@@ -246,6 +249,12 @@ impl Discovery {
     #[must_use]
     pub fn outcomes(&self) -> BTreeMap<String, Result<(), String>> {
         self.asked.sources.lock().clone()
+    }
+
+    /// The reason why an answer is not in the folder; `None` if all are, and without a folder.
+    #[must_use]
+    pub fn not_kept(&self) -> Option<String> {
+        self.not_kept.lock().values().next().cloned()
     }
 
     /// Queries a source, and keeps its members. Returns the members then known.
@@ -280,11 +289,19 @@ impl Discovery {
         let is_known = known.is_some_and(|known| known.answer.members == answer.members);
         let members = answer.members.clone();
         found.insert(source.to_owned(), Known { answer, at: now });
-        if !is_known && let Some(path) = self.path(source) {
+        let mut not_kept = self.not_kept.lock();
+        if (!is_known || not_kept.contains_key(source))
+            && let Some(path) = self.path(source)
+        {
             // Written whole or not at all. Without it, only the next start suffers.
             let (new, lines) = (path.with_extension("new"), members.iter().map(Member::line));
             let text = lines.collect::<Vec<_>>().join("\n");
-            let _ = fs::write(&new, text).and_then(|()| fs::rename(&new, &path));
+            match fs::write(&new, text).and_then(|()| fs::rename(&new, &path)) {
+                Ok(()) => drop(not_kept.remove(source)),
+                Err(error) => {
+                    not_kept.insert(source.to_owned(), format!("{}: {error}", path.display()));
+                }
+            }
         }
         members
     }
@@ -303,10 +320,13 @@ impl Discovery {
     }
 }
 
+/// Maximum bytes of a source in a file's name, of which file systems accept 255.
+const NAME_BYTES_MAX: usize = 200;
+
 /// The source as a file name, distinct for distinct sources: bytes that are not portable in file
-/// names are written `%3A`.
+/// names are written `%3A`, and the end of a long name is a hash.
 fn file_name(source: &str) -> String {
-    source.bytes().fold(String::new(), |mut name, byte| {
+    let mut name = source.bytes().fold(String::new(), |mut name, byte| {
         if byte.is_ascii_alphanumeric() || b".-_".contains(&byte) {
             name.push(char::from(byte));
         } else {
@@ -314,6 +334,20 @@ fn file_name(source: &str) -> String {
             let _ = write!(name, "%{byte:02X}");
         }
         name
+    });
+    if name.len() > NAME_BYTES_MAX {
+        // No short name has this sign.
+        let hash = format!("={:016x}", fnv1a(source));
+        name.truncate(NAME_BYTES_MAX - hash.len());
+        name.push_str(&hash);
+    }
+    name
+}
+
+/// FNV-1a of 64 bits, the same in all builds.
+fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
@@ -454,6 +488,37 @@ mod tests {
         assert_eq!(paths.len(), sources.len(), "{paths:?}");
         let path = discovery.path("etcd:10.0.0.1:2379/users/").unwrap();
         assert_eq!(path, PathBuf::from("/kept/etcd%3A10.0.0.1%3A2379%2Fusers%2F.servers"));
+    }
+
+    #[test]
+    fn a_source_with_a_long_name_is_kept() {
+        let folder = std::env::temp_dir().join(format!("discovery-long-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let discovery = Discovery::new(Some(folder.clone()));
+        let endpoints = ["etcd.example.com:2379"; 20].join(",");
+        let members = ["10.0.0.1:7", "10.0.0.2:7"].map(|one| vec![Member::parse(one).unwrap()]);
+        let sources = ["a", "b"].map(|prefix| format!("etcd:{endpoints}/{prefix}/"));
+        for (source, members) in sources.iter().zip(&members) {
+            discovery.keep(source, Answer::from(members.clone()));
+        }
+        let again = Discovery::new(Some(folder.clone()));
+        assert_eq!(sources.map(|source| again.kept(&source)), members.map(Some));
+        assert_eq!(discovery.not_kept(), None);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_kept_is_reported_and_retried() {
+        let folder = std::env::temp_dir().join(format!("discovery-none-{}", std::process::id()));
+        let discovery = Discovery::new(Some(folder.clone()));
+        let answer = Answer::from(vec![Member::parse("10.0.0.1:7").unwrap()]);
+        discovery.keep("dns:a:7", answer.clone());
+        let why = discovery.not_kept().unwrap();
+        assert!(why.starts_with(&format!("{}/dns%3Aa%3A7.servers: ", folder.display())), "{why}");
+        fs::create_dir(&folder).unwrap();
+        discovery.keep("dns:a:7", answer.clone());
+        assert_eq!((discovery.not_kept(), discovery.kept("dns:a:7")), (None, Some(answer.members)));
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

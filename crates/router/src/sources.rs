@@ -51,32 +51,65 @@ pub(crate) fn start(
 
 /// The unavailable sources.
 #[derive(Debug, Default)]
-pub(crate) struct Away(BTreeSet<String>);
+pub(crate) struct Away {
+    sources: BTreeSet<String>,
+    /// An answer could not be written to the folder, which has been reported.
+    is_not_kept: bool,
+}
 
 impl Away {
-    /// Reports newly unavailable sources, and those that are back, once. True if all are available.
+    /// Reports newly unavailable sources, those that are back, and answers that are not kept, once.
+    /// True if all sources are available.
     pub(crate) fn report(&mut self, discovery: &Discovery, log: &(impl Fn(&str) + ?Sized)) -> bool {
         let outcomes = discovery.outcomes();
         for (source, outcome) in &outcomes {
             match outcome {
-                Err(reason) if self.0.insert(source.clone()) => {
+                Err(reason) if self.sources.insert(source.clone()) => {
                     log(&format!("{source}: {reason}; the servers that it named last stay"));
                 }
-                Ok(()) if self.0.remove(source) => {
+                Ok(()) if self.sources.remove(source) => {
                     log(&format!("{source}: it names its servers again"));
                 }
                 _ => {}
             }
         }
         // Sources that the configuration no longer has.
-        self.0.retain(|source| outcomes.contains_key(source));
-        self.0.is_empty()
+        self.sources.retain(|source| outcomes.contains_key(source));
+        let not_kept = discovery.not_kept();
+        if let Some(reason) = not_kept.as_ref().filter(|_| !self.is_not_kept) {
+            log(&format!("warning: --discovery-dir: an answer is not kept: {reason}"));
+        }
+        self.is_not_kept = not_kept.is_some();
+        self.sources.is_empty()
     }
 
     /// Counts a failure for each unavailable source.
     pub(crate) fn count(&self, shared: &Shared) {
-        let failed = u64::try_from(self.0.len()).unwrap_or(u64::MAX);
+        let failed = u64::try_from(self.sources.len()).unwrap_or(u64::MAX);
         // Relaxed: a count, which orders nothing else.
         shared.config.failures.fetch_add(failed, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_not_kept_is_reported_once() {
+        let discovery = Discovery::new(Some(PathBuf::from("/nonexistent")));
+        let lines = RefCell::new(Vec::new());
+        let log = |line: &str| lines.borrow_mut().push(line.to_owned());
+        let mut away = Away::default();
+        for _ in 0..2 {
+            discovery.servers("dns:127.0.0.1:7").unwrap();
+            assert!(away.report(&discovery, &log));
+        }
+        let lines = lines.into_inner();
+        let path = "/nonexistent/dns%3A127.0.0.1%3A7.servers: ";
+        assert!(lines.len() == 1 && lines[0].contains(path), "{lines:?}");
     }
 }
