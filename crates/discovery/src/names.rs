@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 
 use simple_dns::TYPE;
 
@@ -39,27 +39,33 @@ impl System {
     ///
     /// The unreadable file, and the reason.
     pub(crate) fn read() -> io::Result<Self> {
-        let text = |path: &str| match fs::read_to_string(path) {
+        let text = |path: &str| match fs::read(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(io::Error::new(error.kind(), format!("{path}: {error}")))
             }
-            text => Ok(text.unwrap_or_default()),
+            // Comments may be in any encoding.
+            bytes => Ok(String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()),
         };
-        Ok(Self::of(text("/etc/hosts")?, &text("/etc/resolv.conf")?))
+        let (hosts, resolv_conf) = (text("/etc/hosts")?, text("/etc/resolv.conf")?);
+        // Only a resolver with a scope needs it.
+        let interfaces = text("/proc/self/net/if_inet6").unwrap_or_default();
+        Ok(Self::of(hosts, &resolv_conf, &interfaces))
     }
 
-    /// From the texts of `/etc/hosts` and `/etc/resolv.conf`. Without a resolver there, it uses
-    /// this host's.
-    fn of(hosts: String, resolv_conf: &str) -> Self {
+    /// From the texts of `/etc/hosts` and `/etc/resolv.conf`, and the kernel's list of interfaces
+    /// with IPv6. If no resolver is named there, it uses this host's.
+    fn of(hosts: String, resolv_conf: &str, interfaces: &str) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 53));
         let mut system = Self { hosts, resolvers: Vec::new(), search: Vec::new(), dots: 1 };
+        let mut is_named = false;
         for line in resolv_conf.lines() {
             let line = line.split(['#', ';']).next().unwrap_or_default();
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("nameserver") => {
-                    let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
-                    system.resolvers.extend(address.map(|address| SocketAddr::new(address, 53)));
+                    is_named = true;
+                    let named = words.next().and_then(|word| resolver_at(word, interfaces));
+                    system.resolvers.extend(named);
                 }
                 // The last line wins.
                 Some("search" | "domain") => system.search = words.map(str::to_owned).collect(),
@@ -72,7 +78,7 @@ impl System {
             }
         }
         system.resolvers.truncate(RESOLVERS_MAX);
-        if system.resolvers.is_empty() {
+        if !is_named {
             system.resolvers.push(local);
         }
         system
@@ -151,6 +157,22 @@ impl System {
     }
 }
 
+/// The resolver at an address of `/etc/resolv.conf`. A link-local one has a scope, `%INTERFACE` or
+/// `%NUMBER`; `interfaces` is the text of `/proc/net/if_inet6`.
+fn resolver_at(address: &str, interfaces: &str) -> Option<SocketAddr> {
+    let Some((address, scope)) = address.split_once('%') else {
+        return Some(SocketAddr::new(address.parse().ok()?, 53));
+    };
+    // An address, the interface's number in hexadecimal, .., the interface.
+    let number = |line: &str| {
+        let mut words = line.split_whitespace();
+        let number = words.nth(1)?;
+        if words.last() == Some(scope) { u32::from_str_radix(number, 16).ok() } else { None }
+    };
+    let number = scope.parse().ok().or_else(|| interfaces.lines().find_map(number))?;
+    Some(SocketAddrV6::new(address.parse().ok()?, 53, 0, number).into())
+}
+
 /// Every address of `HOST:PORT`.
 ///
 /// # Errors
@@ -164,6 +186,9 @@ pub(crate) fn of_endpoint(endpoint: &str, deadline: Deadline) -> io::Result<Vec<
     let (host, port) = parts.ok_or_else(|| {
         io::Error::new(ErrorKind::InvalidInput, format!("{endpoint:?} is not HOST:PORT"))
     })?;
+    if let Ok(address) = host.parse() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
     let found = System::read()?.addresses(host, deadline)?;
     Ok(found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
 }
@@ -236,7 +261,7 @@ mod tests {
             }
         });
         let hosts = "10.9.9.9 Listed other # many\n# 10.9.9.8 listed\n::2 listed\n".to_owned();
-        System { resolvers: vec![address], ..System::of(hosts, "search example.com.\n") }
+        System { resolvers: vec![address], ..System::of(hosts, "search example.com.\n", "") }
     }
 
     fn find(system: &System, host: &str) -> io::Result<BTreeSet<IpAddr>> {
@@ -286,14 +311,28 @@ mod tests {
     fn resolv_conf_is_parsed() {
         let text = "# x\nnameserver 10.0.0.1 \nnameserver bad\n nameserver ::1\nsearch a b.\n\
                     options edns0 ndots:2\nnameserver 10.0.0.2\nnameserver 10.0.0.3\n";
-        let system = System::of(String::new(), text);
+        let system = System::of(String::new(), text, "");
         let resolvers: Vec<_> = system.resolvers.iter().map(ToString::to_string).collect();
         assert_eq!(resolvers, ["10.0.0.1:53", "[::1]:53", "10.0.0.2:53"]);
         assert_eq!(system.candidates("x.y"), ["x.y.a", "x.y.b", "x.y"]);
         assert_eq!(system.candidates("x.y.z"), ["x.y.z", "x.y.z.a", "x.y.z.b"]);
         assert_eq!(system.candidates("x."), ["x"]);
-        let empty = System::of(String::new(), "");
+        let empty = System::of(String::new(), "", "");
         assert_eq!(empty.resolvers, ["127.0.0.1:53".parse().unwrap()]);
         assert_eq!(empty.candidates("x"), ["x"]);
+    }
+    #[test]
+    fn a_resolver_may_have_a_scope() {
+        let interfaces = "\
+            00000000000000000000000000000001 01 80 10 80       lo\n\
+            fe80000000000000000000fffe000002 1f 40 20 80     eth0\n";
+        let resolvers = |text: &str| {
+            let system = System::of(String::new(), text, interfaces);
+            system.resolvers.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(resolvers("nameserver fe80::53%eth0\n"), ["[fe80::53%31]:53"]);
+        assert_eq!(resolvers("nameserver fe80::53%7\n"), ["[fe80::53%7]:53"]);
+        // This host's resolver is not what the file names.
+        assert!(resolvers("nameserver fe80::53%eth\n").is_empty());
     }
 }

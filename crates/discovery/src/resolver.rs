@@ -38,7 +38,7 @@ pub(crate) fn of_any<T>(
             Some(first) => return Err(io::Error::other(format!("{first}; {error}"))),
         }
     }
-    Err(failed.unwrap_or_else(|| io::Error::other("there is no resolver to ask")))
+    Err(failed.unwrap_or_else(|| io::Error::other("/etc/resolv.conf names no usable resolver")))
 }
 
 /// Sends one query by UDP, and by TCP if the reply is too long for that.
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::PATIENCE;
 
-    /// What the resolvers on ports 1, 2, .. give: each a port, or the kind of its failure.
+    /// The outcome with resolvers on ports 1, 2, .., each with its port or the kind of its failure.
     fn found(resolvers: &[Result<u16, ErrorKind>]) -> Result<u16, String> {
         let ports = 1..=u16::try_from(resolvers.len()).unwrap();
         let addresses: Vec<_> = ports.map(|port| ([127, 0, 0, 1], port).into()).collect();
@@ -172,6 +172,6 @@ mod tests {
         assert_eq!(found(&[fails, Ok(2), Ok(3)]), Ok(2));
         assert_eq!(found(&[fails, none, Ok(3)]), Err("1 fails; 2 fails".to_owned()));
         assert_eq!(found(&[fails, fails]), Err("1 fails".to_owned()));
-        assert_eq!(found(&[]), Err("there is no resolver to ask".to_owned()));
+        assert_eq!(found(&[]), Err("/etc/resolv.conf names no usable resolver".to_owned()));
     }
 }
