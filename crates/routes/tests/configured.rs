@@ -351,6 +351,30 @@ fn a_hot_shard_has_several_names() {
     });
 }
 
+/// A cas unique is valid only for the host's own name, whose reply the client gets.
+#[test]
+fn a_delete_with_a_cas_unique_reaches_all_names_of_a_shard() {
+    let route = r#"{"type": "PoolRoute", "pool": "A", "shard_splits": {"17": 3}}"#;
+    let mut cluster = Cluster::new(1, route);
+    let names = ["a:17:k", "a:17aa:k", "a:17ba:k"];
+    for key in names {
+        assert_eq!(cluster.direct[0].store(Command::Set, key, "x"), Outcome::Stored);
+    }
+    let unique = cluster.rig.ask(&Request::new(Command::Gets, b"a:17:k")).number;
+    let mut delete = |unique: u64| {
+        let words = format!("C{unique}").into_bytes();
+        let request = Request { words: &words, ..Request::new(Command::MetaDelete, b"a:17:k") };
+        cluster.rig.ask(&request).outcome
+    };
+    assert_eq!(delete(unique + 100), Outcome::Meta(MetaCode::Ex));
+    assert_eq!(delete(unique), Outcome::Meta(MetaCode::Hd));
+    let Cluster { rig, direct, .. } = &mut cluster;
+    rig.eventually("all names are deleted", |rig| {
+        rig.turn();
+        names.iter().all(|key| direct[0].get(key) == Ok(None))
+    });
+}
+
 #[test]
 fn fanout_deletes_can_be_disabled_for_a_split_shard() {
     let split = r#"{"old_split_size": 3, "new_split_size": 3, "fanout_deletes": false}"#;

@@ -3,10 +3,11 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{Rig, patient};
+use proto::answer::MetaCode;
 use routeconf::ast::KeyChange;
 use routes::Context;
 use routes::route::{
@@ -432,6 +433,49 @@ fn warm_up_returns_no_value_the_cold_cluster_refuses() {
     cluster.has("k", None);
 }
 
+/// Deletes everything, and notes the words of each request.
+#[derive(Debug, Default)]
+struct Deleter(Mutex<Vec<String>>);
+
+impl Route for Deleter {
+    fn name(&self) -> String {
+        "deleter".to_owned()
+    }
+
+    fn route<'a>(&'a self, _: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
+        let words = String::from_utf8_lossy(request.words).into_owned();
+        let code = if words.contains("C1") { MetaCode::Ex } else { MetaCode::Hd };
+        self.0.lock().unwrap().push(words);
+        Box::pin(async move { OwnedReply::of(Outcome::Meta(code)) })
+    }
+
+    fn next(&self, _: &Context, _: &mut Request<'_>) -> Vec<RouteRef> {
+        Vec::new()
+    }
+}
+
+/// A copy between the two deletes in the cold cluster has another cas unique.
+#[test]
+fn the_last_delete_of_a_warm_up_has_no_cas_unique() {
+    let cold = Arc::new(Deleter::default());
+    let route = Arc::clone(&cold);
+    let mut rig = Rig::new(patient(), |_| {
+        Arc::new(WarmUpRoute {
+            warm: Arc::new(NullRoute),
+            cold: route,
+            exptime: 0,
+            keeps_ttl: false,
+            hold_off: 0,
+            leases: true,
+        })
+    });
+    let delete = Request { words: b"C7 O5", ..Request::new(Command::MetaDelete, b"k") };
+    assert_eq!(rig.ask(&delete).outcome, Outcome::Meta(MetaCode::Hd));
+    let delete = Request { words: b"C1", ..delete };
+    assert_eq!(rig.ask(&delete).outcome, Outcome::Meta(MetaCode::Ex));
+    assert_eq!(*cold.0.lock().unwrap(), ["C7 O5", "O5", "C1"]);
+}
+
 #[test]
 fn each_key_migrates_at_its_own_time() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -532,6 +576,25 @@ fn name_specific_requests_go_to_their_own_name() {
         for name in NAMES {
             cluster.gets(name, &String::from_utf8_lossy(value));
         }
+    }
+}
+
+/// A cas unique is valid only for the host's own name, and a delete must reach all names.
+#[test]
+fn a_delete_with_a_cas_unique_reaches_all_names() {
+    let mut cluster = split_key(true, false);
+    for name in NAMES {
+        cluster.set(name, "v");
+    }
+    let unique = cluster.rig.ask(&Request::new(Command::Gets, b"k")).number;
+    let mut delete = |words: &str| {
+        let words = words.as_bytes();
+        cluster.rig.ask(&Request { words, ..Request::new(Command::MetaDelete, b"k") }).outcome
+    };
+    assert_eq!(delete(&format!("C{}", unique + 100)), Outcome::Meta(MetaCode::Ex));
+    assert_eq!(delete(&format!("C{unique}")), Outcome::Meta(MetaCode::Hd));
+    for name in NAMES {
+        cluster.rig.eventually(name, |rig| rig.get(name) == Ok(None));
     }
 }
 

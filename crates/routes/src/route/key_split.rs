@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use proto::answer::MetaCode;
 use proto::meta::Options;
 use proto::text::Words;
 use routeconf::select::{Replicas, key_replica, own_replica, replicas_asked};
 
 use super::all::ask_aside;
 use super::race::Race;
-use super::{Answer, Route, RouteRef};
+use super::{Answer, Route, RouteRef, words};
 use crate::context::Context;
 use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
@@ -41,6 +42,22 @@ impl KeySplitRoute {
             let asked = Request { key: &key, ..request };
             ask_aside(std::slice::from_ref(&self.destination), cx, &asked);
         }
+    }
+
+    /// Deletes the host's own item, whose cas unique `request` has, and then the other names with
+    /// `words`, which lack it. A unique that differs deletes nothing.
+    async fn delete(
+        &self,
+        cx: &Arc<Context>,
+        request: Request<'_>,
+        words: &[u8],
+        own: u32,
+    ) -> OwnedReply {
+        let reply = self.own(cx, request, own).await;
+        if reply.outcome != Outcome::Meta(MetaCode::Ex) {
+            self.others_aside(cx, Request { words, ..request }, own);
+        }
+        reply
     }
 
     async fn first_hit(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
@@ -83,7 +100,12 @@ impl Route for KeySplitRoute {
         let own = own_replica(request.key, self.replicas, cx.host_id());
         match replicas_asked(acts_as(&request), self.stores_all, self.first_hit) {
             Replicas::FirstHit => return Box::pin(self.first_hit(cx, request)),
-            Replicas::All => self.others_aside(cx, request, own),
+            Replicas::All => match words::without_unique(request.words) {
+                Some(words) => {
+                    return Box::pin(async move { self.delete(cx, request, &words, own).await });
+                }
+                None => self.others_aside(cx, request, own),
+            },
             Replicas::Own => {}
         }
         Box::pin(self.own(cx, request, own))

@@ -7,12 +7,14 @@ use routeconf::ast::{ShardSplit, ShardSplits};
 use routeconf::select;
 
 use super::all::ask_aside;
-use super::{Answer, Pick, Route, RouteRef};
+use super::{Answer, Pick, Route, RouteRef, words};
 use crate::context::Context;
-use upstream::Request;
+use proto::answer::MetaCode;
+use upstream::{Outcome, OwnedReply, Request};
 
 /// Deletes go to all names, and the reply is that of the plain one, unless the split says
-/// otherwise. Everything else goes to the name of this host.
+/// otherwise. The name of this host decides a delete with a cas unique. Everything else goes to the
+/// name of this host.
 #[derive(Debug)]
 pub struct ShardSplitRoute {
     /// The child.
@@ -24,6 +26,38 @@ pub struct ShardSplitRoute {
 impl ShardSplitRoute {
     fn split(&self, request: &Request<'_>) -> Option<&ShardSplit> {
         select::shard_split(&self.splits.splits, request.routed_key())
+    }
+
+    /// Deletes all names of the key in the background, except the one with this number.
+    fn others_aside(&self, cx: &Arc<Context>, request: Request<'_>, split: &ShardSplit, own: u32) {
+        for name in (0..select::names_at_most(split)).filter(|name| *name != own) {
+            let key = select::shard_name(request.key, name);
+            let delete = Request { key: &key, hashed: None, ..request };
+            ask_aside(std::slice::from_ref(&self.destination), cx, &delete);
+        }
+    }
+
+    async fn own(&self, cx: &Arc<Context>, request: Request<'_>, own: u32) -> OwnedReply {
+        let key = select::shard_name(request.key, own);
+        let request = Request { key: &key, hashed: None, ..request };
+        self.destination.route(cx, request).await
+    }
+
+    /// Deletes the host's own item, whose cas unique `request` has, and then the other names with
+    /// `words`, which lack it. A unique that differs deletes nothing.
+    async fn delete(
+        &self,
+        cx: &Arc<Context>,
+        request: Request<'_>,
+        words: &[u8],
+        split: &ShardSplit,
+        own: u32,
+    ) -> OwnedReply {
+        let reply = self.own(cx, request, own).await;
+        if reply.outcome != Outcome::Meta(MetaCode::Ex) {
+            self.others_aside(cx, Request { words, ..request }, split, own);
+        }
+        reply
     }
 }
 
@@ -38,21 +72,20 @@ impl Route for ShardSplitRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let Some(split) = self.split(&request) else { return self.destination.route(cx, request) };
-        if select::goes_to_all_names(split, request.op.class()) {
-            for name in 1..select::names_at_most(split) {
-                let key = select::shard_name(request.key, name);
-                let delete = Request { key: &key, hashed: None, ..request };
-                ask_aside(std::slice::from_ref(&self.destination), cx, &delete);
-            }
-            return self.destination.route(cx, request);
-        }
         let size = select::split_size(split, cx.host_id(), cx.unix_secs());
-        let name = cx.host_id().checked_rem(size).unwrap_or(0);
-        let key = select::shard_name(request.key, name);
-        Box::pin(async move {
-            let request = Request { key: &key, hashed: None, ..request };
-            self.destination.route(cx, request).await
-        })
+        let own = cx.host_id().checked_rem(size).unwrap_or(0);
+        if !select::goes_to_all_names(split, request.op.class()) {
+            return Box::pin(self.own(cx, request, own));
+        }
+        match words::without_unique(request.words) {
+            Some(words) => {
+                Box::pin(async move { self.delete(cx, request, &words, split, own).await })
+            }
+            None => {
+                self.others_aside(cx, request, split, 0);
+                self.destination.route(cx, request)
+            }
+        }
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {

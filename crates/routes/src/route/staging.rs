@@ -110,16 +110,15 @@ impl StagingRoute {
     /// Deletes in both clusters. A cas unique in the request is the old cluster's, which therefore
     /// decides.
     async fn delete(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        if words::find(request.words, b'C').is_none() {
+        let Some(words) = words::without_unique(request.words) else {
             let both = vec![self.warm.route(cx, request), self.staging.route(cx, request)];
             let worst = join::all(both).await.into_iter().reduce(worse);
             return worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError));
-        }
+        };
         let reply = self.warm.route(cx, request).await;
         if reply.outcome == Outcome::Meta(MetaCode::Ex) {
             return reply;
         }
-        let words = words::without(request.words, |word| word.first() == Some(&b'C'));
         let other = self.staging.route(cx, Request { words: &words, ..request }).await;
         worse(reply, other)
     }

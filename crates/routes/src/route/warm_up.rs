@@ -30,10 +30,11 @@ use std::sync::Arc;
 
 use super::destination::DestinationRoute;
 use super::ttl::{self, Ttl};
-use super::{Answer, Route, RouteRef};
+use super::{Answer, Route, RouteRef, words};
 use crate::context::Context;
 use crate::deletes;
 use crate::join;
+use proto::answer::MetaCode;
 use upstream::{Command, Outcome, OwnedReply, Request};
 
 /// Fills a cold cluster from a warm one.
@@ -81,10 +82,17 @@ impl WarmUpRoute {
         let (Some(warm), Some(early)) = (replies.next(), replies.next()) else {
             return OwnedReply::from(upstream::Failure::LocalError);
         };
+        // The cas unique differs: nothing is deleted.
+        if early.outcome == Outcome::Meta(MetaCode::Ex) {
+            return early;
+        }
         if warm.outcome.failure().is_some() {
             return if self.keep(cx, &request).await { early } else { warm };
         }
-        let late = self.cold.route(cx, request).await;
+        // A copy made in the meantime has another cas unique.
+        let words = words::without_unique(request.words);
+        let words = words.as_deref().unwrap_or(request.words);
+        let late = self.cold.route(cx, Request { words, ..request }).await;
         let is_told = late.outcome.failure().is_none() && early.outcome.failure().is_none();
         if is_told { early } else { late }
     }

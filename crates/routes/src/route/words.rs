@@ -11,6 +11,12 @@ pub(super) fn without(words: &[u8], goes: impl Fn(&[u8]) -> bool) -> Vec<u8> {
     left.join(&b' ')
 }
 
+/// The words of a delete with a cas unique, without it; `None` if it has none. A unique is valid
+/// for one item, so only this item's server can check it.
+pub(super) fn without_unique(words: &[u8]) -> Option<Vec<u8>> {
+    find(words, b'C').map(|_| without(words, |word| word.first() == Some(&b'C')))
+}
+
 fn split(words: &[u8]) -> impl Iterator<Item = &[u8]> {
     words.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
@@ -26,5 +32,7 @@ mod tests {
         assert_eq!(find(words, b'9'), None);
         assert_eq!(without(words, |word| word[0] == b'C'), b"c F7 T90 MS");
         assert_eq!(without(b"C1", |_| true), b"");
+        assert_eq!(without_unique(words).as_deref(), Some(&b"c F7 T90 MS"[..]));
+        assert_eq!(without_unique(b"c k"), None);
     }
 }
