@@ -54,6 +54,39 @@ fn conditional_stores_reach_the_new_cluster() {
     }
 }
 
+/// The old cluster lacks the item, or has it, and the new one differs.
+#[test]
+fn only_the_results_of_classic_conditional_stores_reach_the_new_cluster() {
+    let mut cluster = Cluster::new(2, ROUTE);
+    let place = |cluster: &mut Cluster, server: usize, value: Option<&str>| match value {
+        Some(value) => {
+            assert_eq!(cluster.direct[server].store(Command::Set, "k", value), Outcome::Stored);
+        }
+        None => drop(cluster.direct[server].simple(Command::Delete, "k")),
+    };
+    for (op, old, new, result) in [
+        (Command::Add, Some("1"), None, None),
+        (Command::Replace, None, Some("2"), Some("2")),
+        (Command::Append, None, Some("2"), Some("2")),
+        (Command::Prepend, None, Some("2"), Some("2")),
+        (Command::Incr, None, Some("2"), Some("2")),
+        (Command::Add, None, Some("2"), Some("3")),
+        (Command::Replace, Some("1"), None, Some("3")),
+        (Command::Append, Some("1"), Some("1"), Some("13")),
+        (Command::Append, Some("1"), None, None),
+    ] {
+        place(&mut cluster, 0, old);
+        place(&mut cluster, 1, new);
+        let request = Request { value: b"3", number: 1, ..Request::new(op, b"k") };
+        cluster.rig.ask(&request);
+        // The same connection answers it after the copy.
+        let name = format!("{op:?} {old:?} {new:?}");
+        cluster.set("last", &name);
+        cluster.comes_to(1, "last", &name);
+        assert_eq!(cluster.on(1, "k").as_deref(), result, "{name}");
+    }
+}
+
 /// An older unique with `I` may store a stale value, and the reply does not show it.
 #[test]
 fn possibly_stale_stores_are_deleted_in_the_new_cluster() {

@@ -77,16 +77,23 @@ impl StagingRoute {
         self.aside(cx, &Request { words: &words, base64: request.base64, ..get });
     }
 
-    /// Repeats a change in the new cluster after this answer of the old one. Conditions that held
-    /// there do not hold here, where the item has another cas unique and lease, or is missing.
+    /// Repeats a change in the new cluster if this answer of the old one says that it is done.
+    /// Conditions that held there do not hold here, where the item has another cas unique and
+    /// lease, differs, or is missing.
     fn mirror_change(&self, cx: &Arc<Context>, request: &Request<'_>, outcome: Outcome) {
-        let is_done =
-            matches!(outcome, Outcome::Meta(MetaCode::Hd | MetaCode::Va) | Outcome::Stored);
+        let is_done = matches!(
+            outcome,
+            Outcome::Stored
+                | Outcome::Touched
+                | Outcome::Number
+                | Outcome::Ok
+                | Outcome::Meta(MetaCode::Hd | MetaCode::Va)
+        );
+        if !is_done || gives_back(request) {
+            return;
+        }
         match request.op {
-            Command::Set | Command::LeaseSet | Command::Cas | Command::MetaSet
-                if !is_done || gives_back(request) => {}
-            Command::MetaArithmetic if !is_done => {}
-            Command::Set | Command::LeaseSet | Command::Cas => {
+            Command::Set | Command::Add | Command::Replace | Command::Cas | Command::LeaseSet => {
                 self.aside(cx, &Request { op: Command::Set, number: 0, ..*request });
             }
             Command::MetaSet if may_be_stale(request) => {
@@ -96,8 +103,7 @@ impl StagingRoute {
                 let words = unconditional(request);
                 self.aside(cx, &Request { words: &words, ..*request });
             }
-            _ if outcome.failure().is_none() => self.aside(cx, request),
-            _ => {}
+            _ => self.aside(cx, request),
         }
     }
 
