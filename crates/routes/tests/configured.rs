@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use common::Rig;
 use common::cluster::{Cluster, config, plan, plan_with};
@@ -216,6 +216,27 @@ fn warm_up_copies_keep_the_remaining_ttl() {
         cluster.direct[0].ask(&Request { words: b"t", ..Request::new(Command::MetaGet, b"k") });
     let left: i64 = String::from_utf8(reply.words).unwrap()[2..].parse().unwrap();
     assert!((480..=500).contains(&left), "{left} s");
+}
+
+/// A number of seconds above thirty days is a Unix time.
+#[test]
+fn copies_of_items_that_live_for_months_keep_the_remaining_ttl() {
+    const DAYS_60: i64 = 60 * 24 * 60 * 60;
+    let warm_up = r#"{"type": "WarmUpRoute", "warm": "PoolRoute|A", "cold": "PoolRoute|B", "enable_metaget": true}"#;
+    let staging = r#"{"type": "StagingRoute", "warm": "PoolRoute|A", "staging": "PoolRoute|B"}"#;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let exptime = i64::try_from(now).unwrap() + DAYS_60;
+    for route in [warm_up, staging] {
+        let mut cluster = Cluster::new(2, route);
+        let lasting = Request { exptime, value: b"v", ..Request::new(Command::Set, b"k") };
+        assert_eq!(cluster.direct[0].ask(&lasting).outcome, Outcome::Stored);
+        cluster.has("k", Some("v"));
+        cluster.comes_to(1, "k", "v");
+        let get = Request { words: b"t", ..Request::new(Command::MetaGet, b"k") };
+        let reply = cluster.direct[1].ask(&get);
+        let left: i64 = String::from_utf8(reply.words).unwrap()[2..].parse().unwrap();
+        assert!((DAYS_60 - 3600..=DAYS_60 + 3600).contains(&left), "{left} s");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use proto::answer::MetaCode;
+use proto::exptime::OFFSET_SECS_MAX;
 use proto::number::parse_i64;
 
 use super::RouteRef;
@@ -17,7 +18,8 @@ pub(super) enum Ttl {
     Absent,
     /// The server does not report it.
     Failed(Failure),
-    /// The remaining lifetime in seconds, as a client would set it: 0 is forever.
+    /// The expiry time that a client would set now: the remaining seconds, a Unix time if they are
+    /// more than thirty days, or 0 for ever.
     Lives(i64),
 }
 
@@ -29,10 +31,30 @@ pub(super) async fn of(route: &RouteRef, cx: &Arc<Context>, request: &Request<'_
         Outcome::Meta(MetaCode::Hd | MetaCode::Va) => {
             let mut words = reply.words.split(|byte| *byte == b' ');
             let secs = words.find_map(|word| word.strip_prefix(b"t").and_then(parse_i64));
-            // An item in its last second reports 0, which would mean forever.
-            Ttl::Lives(secs.map_or(1, |secs| if secs < 0 { 0 } else { secs.max(1) }))
+            Ttl::Lives(secs.map_or(1, |secs| as_exptime(secs, cx.unix_secs())))
         }
         Outcome::Failed(failure) => Ttl::Failed(failure),
         _ => Ttl::Absent,
+    }
+}
+
+fn as_exptime(secs: i64, unix_secs: u64) -> i64 {
+    match secs {
+        ..0 => 0,
+        // An item in its last second reports 0, which would mean forever.
+        0..=OFFSET_SECS_MAX => secs.max(1),
+        _ => secs.saturating_add(i64::try_from(unix_secs).unwrap_or(i64::MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::as_exptime;
+
+    #[test]
+    fn a_lifetime_of_more_than_thirty_days_becomes_a_unix_time() {
+        let of = |secs| as_exptime(secs, 1_800_000_000);
+        assert_eq!([of(-1), of(0), of(1), of(2_592_000)], [0, 1, 1, 2_592_000]);
+        assert_eq!(of(2_592_001), 1_802_592_001);
     }
 }
