@@ -218,6 +218,19 @@ fn warm_up_copies_keep_the_remaining_ttl() {
     assert!((480..=500).contains(&left), "{left} s");
 }
 
+#[test]
+fn the_configured_exptime_of_warm_up_copies_wins() {
+    let route = r#"{"type": "WarmUpRoute", "cold": "PoolRoute|A", "warm": "PoolRoute|B", "exptime": 60, "enable_metaget": true}"#;
+    let mut cluster = Cluster::new(2, route);
+    let lasting = Request { exptime: 5000, value: b"v", ..Request::new(Command::Set, b"k") };
+    assert_eq!(cluster.direct[1].ask(&lasting).outcome, Outcome::Stored);
+    cluster.has("k", Some("v"));
+    let get = Request { words: b"t", ..Request::new(Command::MetaGet, b"k") };
+    let words = cluster.direct[0].ask(&get).words;
+    let left: i64 = String::from_utf8(words).unwrap()[2..].parse().unwrap();
+    assert!((1..=60).contains(&left), "{left} s");
+}
+
 /// A number of seconds above thirty days is a Unix time.
 #[test]
 fn copies_of_items_that_live_for_months_keep_the_remaining_ttl() {

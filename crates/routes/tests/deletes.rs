@@ -137,9 +137,8 @@ fn a_warm_server_with_pending_deletes_is_not_copied_from() {
     let mut rig = Rig::new(patient(), |servers| {
         let (cold, warm) = (servers.at(cold.address), servers.at(warm.address));
         let default = Arc::clone(&warm);
-        let (exptime, keeps_ttl, hold_off, leases) = (0, false, 0, true);
-        let deletes: RouteRef =
-            Arc::new(WarmUpRoute { warm, cold, exptime, keeps_ttl, hold_off, leases });
+        let (exptime, hold_off, leases) = (Some(0), 0, true);
+        let deletes: RouteRef = Arc::new(WarmUpRoute { warm, cold, exptime, hold_off, leases });
         let policies = vec![(Command::Delete, deletes)];
         Arc::new(Selecting(OperationSelectorRoute { policies, default }))
     });

@@ -389,14 +389,7 @@ fn operations_and_prefixes_select_routes() {
 fn warm_up_reads_the_cold_cluster_first_and_fills_it() {
     let mut cluster = Cluster::new(2, |all| {
         let (cold, warm) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
-        Arc::new(WarmUpRoute {
-            warm,
-            cold,
-            exptime: 0,
-            keeps_ttl: false,
-            hold_off: 0,
-            leases: false,
-        })
+        Arc::new(WarmUpRoute { warm, cold, exptime: Some(0), hold_off: 0, leases: false })
     });
     cluster.set("1/k", "warm");
     cluster.has("k", Some("warm"));
@@ -423,14 +416,60 @@ fn warm_up_returns_no_value_the_cold_cluster_refuses() {
         Arc::new(WarmUpRoute {
             warm: Arc::clone(&all[0]),
             cold,
-            exptime: 0,
-            keeps_ttl: false,
+            exptime: Some(0),
             hold_off: 0,
             leases: false,
         })
     });
     cluster.set("0/k", "stale");
     cluster.has("k", None);
+}
+
+/// Its child, which does not report lifetimes.
+#[derive(Debug)]
+struct WithoutTtl(RouteRef);
+
+impl Route for WithoutTtl {
+    fn name(&self) -> String {
+        "without-ttl".to_owned()
+    }
+
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
+        if request.op == Command::MetaGet {
+            return Box::pin(async { OwnedReply::from(Failure::Timeout) });
+        }
+        self.0.route(cx, request)
+    }
+
+    fn next(&self, _: &Context, _: &mut Request<'_>) -> Vec<RouteRef> {
+        Vec::new()
+    }
+}
+
+/// Such a copy would live for ever.
+#[test]
+fn warm_up_copies_no_value_of_unknown_lifetime() {
+    for exptime in [None, Some(100)] {
+        let mut cluster = Cluster::new(2, |all| {
+            Arc::new(WarmUpRoute {
+                warm: Arc::new(WithoutTtl(Arc::clone(&all[1]))),
+                cold: Arc::clone(&all[0]),
+                exptime,
+                hold_off: 0,
+                leases: false,
+            })
+        });
+        cluster.set("1/k", "v");
+        cluster.has("k", Some("v"));
+        if exptime.is_some() {
+            assert!((1..=100).contains(&secs_left(&mut cluster, "k")));
+            continue;
+        }
+        cluster.has("0/k", None);
+        // Its reply has a cas unique of the cold cluster.
+        let gets = cluster.rig.ask(&Request::new(Command::Gets, b"k"));
+        assert_eq!(gets.outcome, Outcome::NotFound);
+    }
 }
 
 /// Deletes everything, and notes the words of each request.
@@ -463,8 +502,7 @@ fn the_last_delete_of_a_warm_up_has_no_cas_unique() {
         Arc::new(WarmUpRoute {
             warm: Arc::new(NullRoute),
             cold: route,
-            exptime: 0,
-            keeps_ttl: false,
+            exptime: Some(0),
             hold_off: 0,
             leases: true,
         })

@@ -322,8 +322,8 @@ pub struct WarmUp {
     /// The cluster to fill.
     pub cold: RouteId,
     /// Lifetime of copies, seconds; 0 is forever.
-    pub exptime: u32,
-    /// Copies get the remaining lifetime, from a metaget.
+    pub exptime: Option<u32>,
+    /// Without `exptime`, copies get the remaining lifetime, from a metaget.
     pub enable_metaget: bool,
     /// Seconds for which a delete refuses copies (ours); 0 is none.
     pub hold_off: u32,

@@ -228,7 +228,7 @@ impl Builder<'_> {
             _ => Ok(Route::WarmUp(Box::new(WarmUp {
                 warm: self.need_route(fields, "warm")?,
                 cold: self.need_route(fields, "cold")?,
-                exptime: fields.int32("exptime", 0, u32::MAX)?.unwrap_or(0),
+                exptime: fields.int32("exptime", 0, u32::MAX)?,
                 enable_metaget: fields.flag("enable_metaget", false)?,
                 hold_off: fields.int32("hold_off", 0, 3600)?.unwrap_or(0),
                 leases: fields.flag("leases", false)?,

@@ -60,8 +60,10 @@ impl Builder<'_> {
             R::WarmUp(warm_up) => Arc::new(WarmUpRoute {
                 warm: self.get(warm_up.warm),
                 cold: self.get(warm_up.cold),
-                exptime: i64::from(warm_up.exptime),
-                keeps_ttl: warm_up.enable_metaget,
+                exptime: match warm_up.exptime {
+                    None if warm_up.enable_metaget => None,
+                    exptime => Some(i64::from(exptime.unwrap_or(0))),
+                },
                 hold_off: i64::from(warm_up.hold_off),
                 leases: warm_up.leases,
             }),

@@ -28,6 +28,7 @@
 
 use std::sync::Arc;
 
+use super::all::copy_aside;
 use super::destination::DestinationRoute;
 use super::ttl::{self, Ttl};
 use super::{Answer, Route, RouteRef, words};
@@ -44,11 +45,9 @@ pub struct WarmUpRoute {
     pub warm: RouteRef,
     /// The cluster to fill.
     pub cold: RouteRef,
-    /// Lifetime of copies, in seconds; 0 is forever.
-    pub exptime: i64,
-    /// Copies live as long as their originals; `exptime` applies if the warm cluster does not
-    /// report that.
-    pub keeps_ttl: bool,
+    /// Lifetime of copies, in seconds; 0 is forever. `None`: as long as their originals, which are
+    /// not copied if the warm cluster does not report that.
+    pub exptime: Option<i64>,
     /// Seconds for which a delete refuses copies; 0 is none. The cold cluster's servers must
     /// support it (ours do).
     pub hold_off: i64,
@@ -146,6 +145,16 @@ impl WarmUpRoute {
         if waits {
             return found;
         }
+        let Some(exptime) = exptime else {
+            if request.op != Command::Get {
+                return missed;
+            }
+            if let Some(number) = token {
+                let back = request.derived(Command::LeaseSet, request.key);
+                copy_aside(&self.cold, cx, &Request { number, exptime: -1, ..back });
+            }
+            return found;
+        };
         // A hold-off refuses adds, not stores with a token.
         let token = token.filter(|_| self.leases || self.hold_off == 0);
         let copy = Request {
@@ -171,23 +180,23 @@ impl WarmUpRoute {
         self.cold.route(cx, request).await
     }
 
-    /// The warm cluster's value, and the lifetime of a copy.
+    /// The warm cluster's value, and the lifetime of a copy, if it may be copied.
     async fn warm_value(
         &self,
         cx: &Arc<Context>,
         request: &Request<'_>,
-    ) -> Option<(OwnedReply, i64)> {
+    ) -> Option<(OwnedReply, Option<i64>)> {
         let found = self.warm.route(cx, request.derived(Command::Get, request.key)).await;
         if found.outcome != Outcome::Found {
             return None;
         }
-        if !self.keeps_ttl {
+        if self.exptime.is_some() {
             return Some((found, self.exptime));
         }
         match ttl::of(&self.warm, cx, request).await {
-            Ttl::Lives(secs) => Some((found, secs)),
+            Ttl::Lives(exptime) => Some((found, Some(exptime))),
             Ttl::Absent => None,
-            Ttl::Failed(_) => Some((found, self.exptime)),
+            Ttl::Failed(_) => Some((found, None)),
         }
     }
 }
