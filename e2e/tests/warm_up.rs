@@ -64,10 +64,11 @@ fn has(server: &Server, key: &str) -> bool {
 }
 
 /// Gets of every kind, and the start of their replies: with a value, and without.
-const GETS: [(&str, &str, &str); 4] = [
+const GETS: [(&str, &str, &str); 5] = [
     ("get", "VALUE k", "END"),
     ("gets", "VALUE k", "END"),
     ("mg v", "VA 3", "EN"),
+    ("mg v G", "VA 3", "VA 0"),
     ("lease-get", "VALUE k", "LVALUE k"),
 ];
 

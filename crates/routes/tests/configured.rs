@@ -218,6 +218,89 @@ fn warm_up_copies_keep_the_remaining_ttl() {
     assert!((480..=500).contains(&left), "{left} s");
 }
 
+/// The routes of clients that request leases by meta commands, over two servers with leases.
+fn leasing(route: &str) -> Cluster {
+    let servers = vec![Server::holdall(&[]), Server::holdall(&[])];
+    let text = config(&servers, route);
+    Cluster::with(servers, &text, "{}")
+}
+
+fn meta_get(rig: &mut Rig, key: &str, words: &str) -> (String, String) {
+    let request = Request::new(Command::MetaGet, key.as_bytes());
+    let reply = rig.ask(&Request { words: words.as_bytes(), ..request });
+    (String::from_utf8(reply.value).unwrap(), String::from_utf8(reply.words).unwrap())
+}
+
+#[test]
+fn warm_up_copies_for_leases_by_meta_commands() {
+    for setting in ["", r#", "leases": true"#, r#", "hold_off": 2"#] {
+        let route = format!(
+            r#"{{"type": "WarmUpRoute", "cold": "PoolRoute|A", "warm": "PoolRoute|B"{setting}}}"#
+        );
+        let mut cluster = leasing(&route);
+        assert_eq!(cluster.direct[1].store(Command::Set, "k", "v"), Outcome::Stored);
+        let (value, words) = meta_get(&mut cluster.rig, "k", "v c G");
+        assert_eq!(value, "v", "{setting}");
+        assert!(!words.contains('W') && !words.contains("c0"), "{setting}: {words}");
+        assert_eq!(cluster.on(0, "k").as_deref(), Some("v"), "{setting}");
+        // An item of neither: the client receives the token, which it can use.
+        let (_, words) = meta_get(&mut cluster.rig, "absent", "v c G");
+        let token = words.split(' ').find_map(|word| word.strip_prefix('G')).unwrap();
+        let words = format!("G{token}");
+        let fill = Request { words: words.as_bytes(), ..Request::new(Command::MetaSet, b"absent") };
+        assert_eq!(cluster.rig.ask(&fill).outcome, Outcome::Meta(MetaCode::Hd), "{setting}");
+    }
+}
+
+#[test]
+fn warm_up_copies_for_keys_in_base64() {
+    let route = r#"{"type": "WarmUpRoute", "cold": "PoolRoute|A", "warm": "PoolRoute|B"}"#;
+    let mut cluster = Cluster::new(2, route);
+    assert_eq!(cluster.direct[1].store(Command::Set, "k", "v"), Outcome::Stored);
+    let get = |key| Request { words: b"b v", base64: true, ..Request::new(Command::MetaGet, key) };
+    assert_eq!(cluster.rig.ask(&get(b"k")).value, b"v");
+    assert_eq!(cluster.on(0, "k").as_deref(), Some("v"));
+    // No other command can name it.
+    assert_eq!(cluster.rig.ask(&get(b"k k")).outcome, Outcome::Meta(MetaCode::En));
+}
+
+#[test]
+fn a_lease_of_a_miss_failover_belongs_to_the_first_child() {
+    let route = r#"{"type": "MissFailoverRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
+    let mut cluster = leasing(route);
+    for key in ["k", "l"] {
+        assert_eq!(cluster.direct[1].store(Command::Set, key, "v"), Outcome::Stored);
+    }
+    assert_eq!(meta_get(&mut cluster.rig, "k", "v c G").0, "v");
+    // Now the first child asks to wait.
+    assert_eq!(meta_get(&mut cluster.rig, "k", "v c G").0, "v");
+    let lease = cluster.rig.ask(&Request::new(Command::LeaseGet, b"l"));
+    assert_eq!((lease.outcome, &lease.value[..]), (Outcome::Found, &b"v"[..]));
+    let (_, words) = meta_get(&mut cluster.rig, "absent", "v G");
+    let words = words.split(' ').find(|word| word.starts_with('G')).unwrap();
+    let fill = Request { words: words.as_bytes(), ..Request::new(Command::MetaSet, b"absent") };
+    assert_eq!(cluster.rig.ask(&fill).outcome, Outcome::Meta(MetaCode::Hd));
+    let lease = cluster.rig.ask(&Request::new(Command::LeaseGet, b"absent2"));
+    assert_eq!(lease.outcome, Outcome::Lease);
+    let fill = Request { number: lease.number, ..Request::new(Command::LeaseSet, b"absent2") };
+    assert_eq!(cluster.rig.ask(&fill).outcome, Outcome::Stored);
+}
+
+#[test]
+fn a_store_with_a_token_by_a_meta_command_reaches_the_shadow() {
+    let route = r#"{"type": "ShadowRoute", "target": "PoolRoute|A", "shadows":
+        [{"target": "PoolRoute|B", "index_range": [0, 0], "key_fraction_range": [0, 1]}]}"#;
+    let mut cluster = leasing(route);
+    let lease = cluster.rig.ask(&Request::new(Command::LeaseGet, b"k"));
+    assert_eq!(lease.outcome, Outcome::Lease);
+    let fill = |words| Request { words, value: b"v", ..Request::new(Command::MetaSet, b"k") };
+    assert_eq!(cluster.rig.ask(&fill(b"G7")).outcome, Outcome::Meta(MetaCode::Ns));
+    let words = format!("F5 G{}", lease.number);
+    assert_eq!(cluster.rig.ask(&fill(words.as_bytes())).outcome, Outcome::Meta(MetaCode::Hd));
+    cluster.comes_to(1, "k", "v");
+    assert_eq!(cluster.direct[1].ask(&Request::new(Command::Get, b"k")).flags, 5);
+}
+
 #[test]
 fn the_configured_exptime_of_warm_up_copies_wins() {
     let route = r#"{"type": "WarmUpRoute", "cold": "PoolRoute|A", "warm": "PoolRoute|B", "exptime": 60, "enable_metaget": true}"#;

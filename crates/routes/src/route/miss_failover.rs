@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Answer, Route, RouteRef};
+use super::{Answer, Route, RouteRef, lease};
 use crate::context::Context;
-use upstream::{CommandClass, Failure, OwnedReply, Request};
+use upstream::{Command, CommandClass, Failure, OwnedReply, Request};
 
-/// Gets and deletes continue until a hit; other commands go to the first child.
+/// Gets and deletes continue until a hit; other commands go to the first child. After a miss with a
+/// lease, the others are asked without one, and the lease is the reply if they miss, too.
 #[derive(Debug)]
 pub struct MissFailoverRoute {
     /// The children in order.
@@ -26,13 +27,22 @@ impl Route for MissFailoverRoute {
             // The next child answers gets of a child that fails. A store that the child accepted
             // would not be read.
             let fails_over = request.fails_over || !goes_on && self.children.len() > 1;
-            let request = Request { fails_over, ..request };
-            let mut kept: Option<OwnedReply> = None;
+            let mut request = Request { fails_over, ..request };
+            let unleased = lease::is_asked(&request).then(|| lease::without(request.words));
+            let (mut kept, mut leased): (Option<OwnedReply>, Option<OwnedReply>) = (None, None);
             for child in &self.children {
                 let reply = child.route(cx, request).await;
                 let failed = reply.outcome.failure().is_some();
-                if !goes_on || !failed && !reply.outcome.is_miss() {
+                let is_lease = lease::token(&request, &reply).is_some();
+                if !goes_on || !failed && !reply.outcome.is_miss() && !is_lease {
                     return reply;
+                }
+                // The value that follows goes to the first child, so other tokens are useless.
+                if let Some(words) = unleased.as_deref().filter(|_| is_lease) {
+                    leased = Some(reply);
+                    let op = if request.op.is_meta() { request.op } else { Command::Get };
+                    request = Request { op, words, ..request };
+                    continue;
                 }
                 let is_better = kept
                     .as_ref()
@@ -41,7 +51,7 @@ impl Route for MissFailoverRoute {
                     kept = Some(reply);
                 }
             }
-            kept.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
+            leased.or(kept).unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
         })
     }
 

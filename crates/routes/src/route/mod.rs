@@ -43,6 +43,7 @@ mod key_parse;
 mod key_split;
 mod l1l2_cache;
 mod latency_injection;
+mod lease;
 mod lease_pairs;
 mod listener;
 mod load_balancer;

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use hashing::routing_hash;
 
 use super::all::ask_aside;
-use super::{Answer, Pick, Route, RouteRef};
+use super::{Answer, Pick, Route, RouteRef, lease};
 use crate::context::Context;
+use proto::answer::MetaCode;
 use upstream::{Command, Outcome, OwnedReply, Request};
 
 /// The requests that are shadowed.
@@ -68,8 +69,10 @@ impl ShadowRoute {
         shadows: Vec<&Shadow>,
     ) -> OwnedReply {
         let reply = self.child.route(cx, request).await;
-        if reply.outcome == Outcome::Stored {
-            let set = Request { op: Command::Set, number: 0, ..shadowed(request) };
+        if matches!(reply.outcome, Outcome::Stored | Outcome::Meta(MetaCode::Hd)) {
+            let op = if request.op.is_meta() { request.op } else { Command::Set };
+            let words = lease::without(request.words);
+            let set = Request { op, words: &words, number: 0, ..shadowed(request) };
             for shadow in shadows {
                 ask_aside(std::slice::from_ref(&shadow.target), cx, &set);
             }
@@ -99,7 +102,7 @@ impl Route for ShadowRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let shadows = self.shadows.iter().filter(|shadow| shadow.takes(cx, &request));
-        if request.op == Command::LeaseSet {
+        if lease::is_used(&request) {
             let shadows = shadows.collect();
             return Box::pin(self.lease_set(cx, request, shadows));
         }

@@ -30,13 +30,14 @@ use std::sync::Arc;
 
 use super::all::copy_aside;
 use super::destination::DestinationRoute;
+use super::lease::{self, HOT_MISS};
 use super::ttl::{self, Ttl};
 use super::{Answer, Route, RouteRef, words};
 use crate::context::Context;
 use crate::deletes;
 use crate::join;
 use proto::answer::MetaCode;
-use upstream::{Command, Outcome, OwnedReply, Request};
+use upstream::{Command, Outcome, OwnedReply, Request, is_sendable};
 
 /// Fills a cold cluster from a warm one.
 #[derive(Debug)]
@@ -119,10 +120,11 @@ impl WarmUpRoute {
         let is_lease = self.leases && request.op == Command::Get;
         let op = if is_lease { Command::LeaseGet } else { request.op };
         let mut missed = self.cold.route(cx, Request { op, ..request }).await;
-        if !missed.outcome.is_miss() {
+        let asks_lease = lease::is_asked(&request);
+        let mut token = lease::token(&request, &missed);
+        if !missed.outcome.is_miss() && token.is_none() {
             return missed;
         }
-        let mut token = (missed.outcome == Outcome::Lease).then_some(missed.number);
         if is_lease {
             missed = OwnedReply::of(Outcome::NotFound);
         } else if self.leases && token.is_none() {
@@ -146,14 +148,12 @@ impl WarmUpRoute {
             return found;
         }
         let Some(exptime) = exptime else {
-            if request.op != Command::Get {
-                return missed;
-            }
-            if let Some(number) = token {
+            // The client keeps a token that it asked for.
+            if let Some(number) = token.filter(|_| !asks_lease) {
                 let back = request.derived(Command::LeaseSet, request.key);
                 copy_aside(&self.cold, cx, &Request { number, exptime: -1, ..back });
             }
-            return found;
+            return if request.op == Command::Get { found } else { missed };
         };
         // A hold-off refuses adds, not stores with a token.
         let token = token.filter(|_| self.leases || self.hold_off == 0);
@@ -172,7 +172,7 @@ impl WarmUpRoute {
         if stored.outcome == Outcome::Stored && is_plain {
             return found;
         }
-        if request.op == Command::LeaseGet {
+        if asks_lease && stored.outcome != Outcome::Stored {
             return missed;
         }
         // The cas unique, the flags of a meta command, or another client's value: the cold
@@ -201,9 +201,6 @@ impl WarmUpRoute {
     }
 }
 
-/// The lease token that asks to wait.
-const HOT_MISS: u64 = 1;
-
 impl Route for WarmUpRoute {
     fn name(&self) -> String {
         "warm-up".to_owned()
@@ -220,7 +217,8 @@ impl Route for WarmUpRoute {
                 | Command::MetaGet
         );
         let is_delete = matches!(request.op, Command::Delete | Command::MetaDelete);
-        if is_get && !request.base64 {
+        // The copy needs commands that have no base64.
+        if is_get && is_sendable(&Request::new(Command::Get, request.key)) {
             Box::pin(self.get(cx, request))
         } else if is_delete && self.leases {
             Box::pin(self.delete_in_order(cx, request))
