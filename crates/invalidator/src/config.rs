@@ -226,7 +226,12 @@ impl Config {
         Self::parse(path, &text)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+    /// Reads `text`, which errors call `path`.
+    ///
+    /// # Errors
+    ///
+    /// When it is wrong; the error has line and column.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let config: Self =
             toml::from_str(text).map_err(|error| ConfigError::within(path, text, error))?;
         config.values().map_err(|why| ConfigError::within(path, text, why))?;

@@ -6,13 +6,14 @@
 
 mod policies;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::Files;
 use crate::PlanError;
+use crate::accepted;
 use crate::invalidator::{Places, STATUS_PORT, invalidator};
 use crate::routes::{prefix, routes};
 use crate::topology::{Cluster, Database, Hosts, KUSTOMIZATION, Region, Topology};
@@ -33,16 +34,21 @@ const fn pod_mb(memory_mb: u32) -> u32 {
     memory_mb + memory_mb.div_ceil(33) + 64
 }
 
+/// The most letters of a name. A label has 63, and a StatefulSet adds 11 to its name in one.
+const NAME_MAX: usize = 52;
+
 /// One file of manifests for each region, and [`KUSTOMIZATION`].
 ///
 /// # Errors
 ///
-/// If the topology has addresses instead of a number of pods, or `routers_max` is less than that of
-/// a router.
+/// If the topology has addresses instead of a number of pods, `routers_max` is less than that of a
+/// router, Kubernetes would refuse a name, or a program its configuration.
 pub fn kubernetes(topology: &Topology) -> Result<Files, PlanError> {
     let mut files = Files::new();
+    let mut names = BTreeSet::new();
     for region in &topology.regions {
         let made = manifests(topology, region)?;
+        made.iter().try_for_each(|manifest| named_once(manifest, &mut names))?;
         let texts: Vec<String> =
             made.iter().map(serde_saphyr::to_string).collect::<Result<_, _>>()?;
         files.insert(format!("{}.yaml", region.name), format!("---\n{}", texts.join("---\n")));
@@ -56,6 +62,19 @@ pub fn kubernetes(topology: &Topology) -> Result<Files, PlanError> {
     Ok(files)
 }
 
+/// Refuses a manifest that would overwrite another one, or whose name is too long.
+fn named_once(manifest: &Value, names: &mut BTreeSet<(String, String)>) -> Result<(), PlanError> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, name) = (text(&manifest["kind"]), text(&manifest["metadata"]["name"]));
+    if name.len() > NAME_MAX {
+        return Err(PlanError::LongName { name, most: NAME_MAX });
+    }
+    match names.insert((kind.clone(), name.clone())) {
+        true => Ok(()),
+        false => Err(PlanError::Name { kind, name }),
+    }
+}
+
 fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, PlanError> {
     let mut made = Vec::new();
     for (group, hosts) in region.servers() {
@@ -66,6 +85,7 @@ fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, PlanErr
         made.push(servers_network(topology, &name));
     }
     let config = routes(topology, region, |group| addresses(topology, region, group));
+    let config = accepted::by_routers(region, config)?;
     let routes_name = named(topology, region, "routes");
     made.push(config_map(topology, &routes_name, "routes.json", &config));
     for cluster in &region.clusters {
@@ -98,6 +118,7 @@ fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, PlanErr
             status: &format!("0.0.0.0:{STATUS_PORT}"),
         };
         let config = invalidator(topology, region, database, of_cluster, &places);
+        let config = accepted::by_invalidator(region, config)?;
         made.push(config_map(topology, &name, "invalidate.toml", &config));
         made.push(service(topology, &name, STATUS_PORT, true));
         made.push(invalidation(topology, &name, database));

@@ -1,10 +1,15 @@
 //! Units and configurations for hosts with systemd: a folder for each host.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::path::Path;
+
+use hostport::with_port;
 
 use crate::Files;
 use crate::PlanError;
+use crate::accepted;
 use crate::invalidator::{Places, STATUS_PORT, invalidator};
 use crate::routes::{prefix, routes};
 use crate::topology::{Cluster, Hosts, Region, Topology};
@@ -13,49 +18,89 @@ use crate::topology::{Cluster, Hosts, Region, Topology};
 ///
 /// # Errors
 ///
-/// If the topology has a number of pods instead of addresses.
+/// If the topology has a number of pods instead of addresses, a host would get two units with one
+/// name, an address is unusable, or a program would refuse its configuration.
 pub fn systemd(topology: &Topology) -> Result<Files, PlanError> {
-    let mut files = Files::new();
+    let mut made = Made::default();
     for region in &topology.regions {
-        for (group, hosts) in region.servers() {
-            for address in named(hosts, &group)? {
-                put_unit(
-                    &mut files,
-                    address,
-                    "holdall-cache",
-                    &cache_unit(topology, address, &group),
-                );
+        for (group, addresses) in region.servers() {
+            for address in named(addresses, &group)? {
+                let host = host(address)?;
+                let of = format!("{}/{group}", region.name);
+                made.put_unit(host, CACHE, &cache_unit(topology, host, &group), of)?;
             }
         }
+        let config = routes(topology, region, |group| servers(topology, region, group));
+        let config = accepted::by_routers(region, config)?;
         for cluster in &region.clusters {
             for address in routers(cluster)? {
-                let unit = route_unit(topology, region, cluster, address);
-                put_unit(&mut files, address, "holdall-route", &unit);
-                let config = routes(topology, region, |group| servers(topology, region, group));
-                files.insert(format!("{address}/etc/holdall/routes.json"), config);
+                let host = host(address)?;
+                let of = format!("{}/{}", region.name, cluster.name);
+                made.put_unit(host, ROUTE, &route_unit(topology, region, cluster, host)?, of)?;
+                made.put(host, "routes.json", config.clone());
             }
         }
-        put_invalidator(topology, region, &mut files)?;
+        put_invalidator(topology, region, &mut made)?;
     }
-    Ok(files)
+    if topology.cache.port == topology.router.port {
+        made.one_listener(topology.cache.port)?;
+    }
+    Ok(made.files)
 }
 
-fn put_invalidator(
-    topology: &Topology,
-    region: &Region,
-    files: &mut Files,
-) -> Result<(), PlanError> {
+/// The names of the units.
+const CACHE: &str = "holdall-cache";
+const ROUTE: &str = "holdall-route";
+const INVALIDATE: &str = "holdall-invalidate";
+
+/// The files of all hosts.
+#[derive(Default)]
+struct Made {
+    files: Files,
+    /// What each unit of a host is for: a second one of that name would overwrite it.
+    units: BTreeMap<(String, &'static str), String>,
+}
+
+impl Made {
+    fn put_unit(
+        &mut self,
+        host: &str,
+        unit: &'static str,
+        text: &str,
+        of: String,
+    ) -> Result<(), PlanError> {
+        if let Some(first) = self.units.get(&(host.to_owned(), unit)) {
+            let (host, first) = (host.to_owned(), first.clone());
+            return Err(PlanError::Unit { host, unit, first, second: of });
+        }
+        self.units.insert((host.to_owned(), unit), of);
+        self.files.insert(format!("{host}/etc/systemd/system/{unit}.service"), text.to_owned());
+        self.files.insert(format!("{host}/etc/sysusers.d/holdall.conf"), USER.to_owned());
+        Ok(())
+    }
+
+    /// Puts a configuration of one of the host's units.
+    fn put(&mut self, host: &str, name: &str, text: String) {
+        self.files.insert(format!("{host}/etc/holdall/{name}"), text);
+    }
+
+    /// Refuses a host with a cache server and a router, which both listen at `port`.
+    fn one_listener(&self, port: u16) -> Result<(), PlanError> {
+        let mut caches = self.units.keys().filter(|(_, unit)| *unit == CACHE);
+        match caches.find(|(host, _)| self.units.contains_key(&(host.clone(), ROUTE))) {
+            Some((host, _)) => Err(PlanError::Port { host: host.clone(), port }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn put_invalidator(topology: &Topology, region: &Region, made: &mut Made) -> Result<(), PlanError> {
     let Some(database) = &region.database else { return Ok(()) };
-    let host = match (&region.invalidator, region.clusters.first()) {
-        (Some(host), _) => host.clone(),
-        (None, Some(cluster)) => routers(cluster)?.first().cloned().unwrap_or_default(),
-        (None, None) => return Ok(()),
-    };
     let port = topology.router.port;
     let of_cluster = |name: &str| {
         let found = region.clusters.iter().find(|cluster| cluster.name == name);
         let hosts = found.and_then(|cluster| routers(cluster).ok()).unwrap_or_default();
-        hosts.iter().map(|host| format!("{host}:{port}")).collect()
+        hosts.iter().map(|host| with_port(host, port)).collect()
     };
     let places = Places {
         password_file: &database.password,
@@ -63,14 +108,20 @@ fn put_invalidator(
         status: &format!("127.0.0.1:{STATUS_PORT}"),
     };
     let config = invalidator(topology, region, database, of_cluster, &places);
-    files.insert(format!("{host}/etc/holdall/invalidate.toml"), config);
-    put_unit(files, &host, "holdall-invalidate", &invalidate_unit(topology, region));
-    Ok(())
+    let config = accepted::by_invalidator(region, config)?;
+    let first = region.clusters.first().map(routers).transpose()?.and_then(<[String]>::first);
+    let Some(address) = region.invalidator.as_ref().or(first) else { return Ok(()) };
+    let host = host(address)?;
+    made.put(host, "invalidate.toml", config);
+    made.put_unit(host, INVALIDATE, &invalidate_unit(topology, region), region.name.clone())
 }
 
-fn put_unit(files: &mut Files, address: &str, name: &str, unit: &str) {
-    files.insert(format!("{address}/etc/systemd/system/{name}.service"), unit.to_owned());
-    files.insert(format!("{address}/etc/sysusers.d/holdall.conf"), USER.to_owned());
+/// The address without the brackets of IPv6. The ports are the topology's.
+fn host(address: &str) -> Result<&str, PlanError> {
+    match hostport::split(address) {
+        (host, None) => Ok(host),
+        (_, Some(_)) => Err(PlanError::AddressPort(address.to_owned())),
+    }
 }
 
 /// The user of all units, for systemd-sysusers.
@@ -94,7 +145,7 @@ fn servers(topology: &Topology, region: &Region, group: &str) -> Vec<String> {
         Some((_, Hosts::Named(addresses))) => addresses.as_slice(),
         _ => &[],
     };
-    addresses.iter().map(|address| format!("{address}:{}", topology.cache.port)).collect()
+    addresses.iter().map(|address| with_port(address, topology.cache.port)).collect()
 }
 
 fn cache_unit(topology: &Topology, address: &str, group: &str) -> String {
@@ -109,7 +160,7 @@ fn cache_unit(topology: &Topology, address: &str, group: &str) -> String {
         extra = file.parent().map(writable).unwrap_or_default();
     }
     let what = format!("{} cache server of {group}", topology.name);
-    unit(&what, &start, &extra, cache.port)
+    unit(&what, &start, &extra, cache.port, FAMILIES)
 }
 
 /// The lines that make a folder writable for a unit.
@@ -126,7 +177,15 @@ fn writable(folder: &Path) -> String {
     }
 }
 
-fn route_unit(topology: &Topology, region: &Region, cluster: &Cluster, address: &str) -> String {
+fn route_unit(
+    topology: &Topology,
+    region: &Region,
+    cluster: &Cluster,
+    address: &str,
+) -> Result<String, PlanError> {
+    if address.parse::<IpAddr>().is_err() {
+        return Err(PlanError::RouterName(address.to_owned()));
+    }
     let router = &topology.router;
     let listen =
         if address == "127.0.0.1" { address.to_owned() } else { format!("127.0.0.1,{address}") };
@@ -138,17 +197,19 @@ fn route_unit(topology: &Topology, region: &Region, cluster: &Cluster, address: 
         prefix(region, cluster)
     );
     let what = format!("{} router of {}", topology.name, cluster.name);
-    unit(&what, &start, "StateDirectory=holdall holdall/spool\n", router.port)
+    let extra = "StateDirectory=holdall holdall/spool\n";
+    Ok(unit(&what, &start, extra, router.port, ROUTE_FAMILIES))
 }
 
 fn invalidate_unit(topology: &Topology, region: &Region) -> String {
     let what = format!("{} invalidator of {}", topology.name, region.name);
     let start = "/usr/bin/holdall invalidate run --config /etc/holdall/invalidate.toml";
-    unit(&what, start, "StateDirectory=holdall\n", STATUS_PORT)
+    unit(&what, start, "StateDirectory=holdall\n", STATUS_PORT, FAMILIES)
 }
 
-/// A unit with minimal rights, for a program that listens at `port`.
-fn unit(what: &str, start: &str, extra: &str, port: u16) -> String {
+/// A unit with minimal rights, for a program that listens at `port` and uses these families of
+/// sockets.
+fn unit(what: &str, start: &str, extra: &str, port: u16, families: &str) -> String {
     // System ports need a capability, which is valid only for the host's users.
     let (capability, has_own_users) =
         if port < 1024 { ("CAP_NET_BIND_SERVICE", false) } else { ("", true) };
@@ -172,12 +233,19 @@ fn unit(what: &str, start: &str, extra: &str, port: u16) -> String {
          CapabilityBoundingSet={capability}\n\
          AmbientCapabilities={capability}\n\
          PrivateUsers={has_own_users}\n\
+         RestrictAddressFamilies={families}\n\
          {CONFINED}\
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n"
     )
 }
+
+/// The families of sockets.
+const FAMILIES: &str = "AF_INET AF_INET6 AF_UNIX";
+
+/// Those of a router, which lists the addresses of the host for the macro `@isLocalIp`.
+const ROUTE_FAMILIES: &str = "AF_INET AF_INET6 AF_UNIX";
 
 /// The same as in `packaging/systemd`; a test compares them.
 const CONFINED: &str = "\
@@ -200,7 +268,6 @@ ProtectProc=invisible
 ProtectSystem=strict
 # With true, systemd deletes memory files in /dev/shm when the last unit of this user ends.
 RemoveIPC=false
-RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
 RestrictNamespaces=true
 RestrictRealtime=true
 RestrictSUIDSGID=true

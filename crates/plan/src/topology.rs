@@ -6,8 +6,20 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::spelling::{bad_address, bad_label, bad_memory_file, repeated};
+
 /// The file by which kustomize finds those of the regions, `NAME.yaml`.
 pub const KUSTOMIZATION: &str = "kustomization.yaml";
+
+/// The largest `-m` of a server, in MiB.
+const MEMORY_MB_MAX: u32 = 1 << 24;
+
+/// The most workers of a server, and of a router.
+const THREADS_MAX: u32 = 1024;
+const ROUTER_THREADS_MAX: u32 = 256;
+
+/// The largest `-c` of a server.
+const CONNECTIONS_MAX: u32 = 10_000_000;
 
 /// A deployment.
 #[derive(Clone, Debug, Deserialize)]
@@ -316,14 +328,11 @@ impl Topology {
         if let Some(why) = bad_label("name", &self.name) {
             return Some(why);
         }
-        let folder = self.cache.memory_file.as_deref().map(Path::parent);
-        if folder.is_some_and(|folder| {
-            folder.is_none_or(|path| !path.starts_with("/") || path == Path::new("/"))
-        }) {
-            return Some(
-                "cache.memory_file: give a path in a folder of its own, such as /run/holdall/items"
-                    .to_owned(),
-            );
+        if let Some(why) = self.bad_number() {
+            return Some(why);
+        }
+        if let Some(why) = self.cache.memory_file.as_deref().and_then(bad_memory_file) {
+            return Some(format!("cache.memory_file: {why}"));
         }
         let masters = self.regions.iter().filter(|region| region.master).count();
         if masters != 1 {
@@ -333,6 +342,22 @@ impl Topology {
             return Some(format!("region '{twice}' is there twice"));
         }
         self.regions.iter().find_map(|region| self.contradiction_in(region))
+    }
+
+    /// The number that a server or a router would refuse.
+    fn bad_number(&self) -> Option<String> {
+        let (cache, router) = (&self.cache, &self.router);
+        [
+            ("cache.memory_mb", cache.memory_mb, MEMORY_MB_MAX),
+            ("cache.threads", cache.threads, THREADS_MAX),
+            ("cache.connections", cache.connections, CONNECTIONS_MAX),
+            ("cache.port", cache.port.into(), u16::MAX.into()),
+            ("router.port", router.port.into(), u16::MAX.into()),
+            ("router.threads", router.threads, ROUTER_THREADS_MAX),
+        ]
+        .into_iter()
+        .find(|(_, value, most)| !(1..=*most).contains(value))
+        .map(|(name, value, most)| format!("{name}: from 1 to {most}, not {value}"))
     }
 
     fn contradiction_in(&self, region: &Region) -> Option<String> {
@@ -354,8 +379,13 @@ impl Topology {
         {
             return at(why);
         }
-        if region.clusters.iter().any(|cluster| cluster.servers.len() == 0) {
-            return at("a cluster has no servers".to_owned());
+        if let Some(why) = region.bad_hosts() {
+            return at(why);
+        }
+        if let Some(twice) = repeated(region.servers().map(|(group, _)| group)) {
+            return at(format!(
+                "two groups of servers have the name '{twice}': give the cluster another one"
+            ));
         }
         let is_warm = |cluster: &Cluster, warm: &String| {
             *warm != cluster.name && region.clusters.iter().any(|other| other.name == *warm)
@@ -394,6 +424,30 @@ fn refused(path: &Path, why: &str) -> TopologyError {
 }
 
 impl Region {
+    /// The reason why a list of hosts is unusable.
+    fn bad_hosts(&self) -> Option<String> {
+        // Without routers, no delete would reach the cluster.
+        let needs_routers = self.database.is_some();
+        let of_clusters = self.clusters.iter().flat_map(|cluster| {
+            let routers = cluster.routers.as_ref();
+            let routers = routers.filter(|hosts| needs_routers || **hosts != Hosts::Named(vec![]));
+            let of = |list| format!("cluster '{}': {list}", cluster.name);
+            [
+                Some((of("servers"), &cluster.servers)),
+                cluster.gutter.as_ref().map(|hosts| (of("gutter"), hosts)),
+                routers.map(|hosts| (of("routers"), hosts)),
+            ]
+        });
+        let regional = self.regional.as_ref();
+        let regional = regional.map(|regional| ("regional.servers".to_owned(), &regional.servers));
+        let bad = of_clusters.chain([regional]).flatten().find_map(|(list, hosts)| match hosts {
+            hosts if hosts.len() == 0 => Some(format!("{list} is empty")),
+            Hosts::Named(addresses) => addresses.iter().find_map(|address| bad_address(address)),
+            Hosts::Count(_) => None,
+        });
+        bad.or_else(|| self.invalidator.as_deref().and_then(bad_address))
+    }
+
     /// All groups of cache servers, with their names.
     pub fn servers(&self) -> impl Iterator<Item = (String, &Hosts)> {
         let of_cluster = |cluster: &Cluster| cluster.name.clone();
@@ -405,24 +459,4 @@ impl Region {
         let regional = self.regional.as_ref();
         clusters.chain(regional.map(|regional| ("regional".to_owned(), &regional.servers)))
     }
-}
-
-/// Names become parts of routing prefixes, of unit files and of DNS names, which are the most
-/// restrictive.
-fn bad_label(what: &str, name: &str) -> Option<String> {
-    let is_good = !name.is_empty()
-        && name.len() <= 30
-        && name.starts_with(|letter: char| letter.is_ascii_lowercase())
-        && !name.ends_with('-')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-    (!is_good).then(|| {
-        format!(
-            "{what}: '{name}' is not 1 to 30 letters a to z, digits and '-', beginning with a letter"
-        )
-    })
-}
-
-fn repeated<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let mut seen = std::collections::BTreeSet::new();
-    names.into_iter().find(|name| !seen.insert(*name))
 }

@@ -46,12 +46,12 @@ fn assert_invalidates(text: &str) {
 
 #[test]
 fn the_invalidator_gets_the_tls_settings_of_its_database() {
-    let tls = ", server_id = 7001, sslmode = \"verify-ca\", sslrootcert = \"/etc/ca.crt\"";
+    let tls = ", server_id = 7001, sslmode = \"verify-full\", sslrootcert = \"/etc/ca.crt\"";
     let files = systemd(&topology(&EXAMPLE.replace(", server_id = 7001", tls))).unwrap();
     let config =
         files.iter().find_map(|(name, text)| name.ends_with("invalidate.toml").then_some(text));
     let config: toml::Table = config.unwrap().parse().unwrap();
-    assert_eq!(config["source"]["sslmode"].as_str(), Some("verify-ca"));
+    assert_eq!(config["source"]["sslmode"].as_str(), Some("verify-full"));
     assert_eq!(config["source"]["sslrootcert"].as_str(), Some("/etc/ca.crt"));
 }
 
@@ -89,8 +89,8 @@ fn units_have_the_hardening_of_the_packaged_units() {
     assert!(unit.contains("\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n"), "{unit}");
     assert!(unit.contains("\nPrivateUsers=false\n"), "{unit}");
     // A boot empties /run.
-    let unit = at("/run/holdall/items", "11211");
-    let folder = "\nRuntimeDirectory=holdall\nRuntimeDirectoryMode=0700\n\
+    let unit = at("/run/holdall-cache/items", "11211");
+    let folder = "\nRuntimeDirectory=holdall-cache\nRuntimeDirectoryMode=0700\n\
                   RuntimeDirectoryPreserve=yes\n";
     assert!(unit.contains(folder) && !unit.contains("ReadWritePaths="), "{unit}");
 }
