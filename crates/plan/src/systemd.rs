@@ -245,7 +245,7 @@ fn unit(what: &str, start: &str, extra: &str, port: u16, families: &str) -> Stri
 const FAMILIES: &str = "AF_INET AF_INET6 AF_UNIX";
 
 /// Those of a router, which lists the addresses of the host for the macro `@isLocalIp`.
-const ROUTE_FAMILIES: &str = "AF_INET AF_INET6 AF_UNIX";
+const ROUTE_FAMILIES: &str = "AF_INET AF_INET6 AF_UNIX AF_NETLINK";
 
 /// The same as in `packaging/systemd`; a test compares them.
 const CONFINED: &str = "\

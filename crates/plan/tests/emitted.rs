@@ -60,23 +60,31 @@ fn start_line<'f>(files: &'f Files, name: &str) -> &'f str {
     unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/holdall ")).unwrap()
 }
 
-/// Each unit has the same few rights as those of the packages, and reports like them.
+/// Each unit has the same few rights as that of the packages, and reports like it.
 #[test]
 fn units_have_the_hardening_of_the_packaged_units() {
-    let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/holdall.service");
-    let packaged = std::fs::read_to_string(packaged).unwrap();
-    let from = packaged.find("CapabilityBoundingSet=").unwrap();
-    let confined = packaged[from..].split("\n\n").next().unwrap();
-    let reports = ["Type=notify", "WatchdogSec=30", "User=holdall", "Group=holdall"];
-    let wanted: Vec<&str> = confined.lines().chain(reports).collect();
-    assert!(wanted.len() > 25, "{wanted:?}");
     let files = systemd(&topology(EXAMPLE)).unwrap();
-    let units: Vec<_> = files.iter().filter(|(name, _)| name.ends_with(".service")).collect();
-    for (name, unit) in units {
-        for line in &wanted {
-            assert!(unit.lines().any(|one| one == *line), "{name} lacks {line}");
+    for (unit, packaged) in [
+        ("holdall-cache.service", "holdall.service"),
+        ("holdall-route.service", "holdall-route.service"),
+        ("holdall-invalidate.service", "holdall-invalidate.service"),
+    ] {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
+        let text = std::fs::read_to_string(Path::new(folder).join(packaged)).unwrap();
+        let from = text.find("CapabilityBoundingSet=").unwrap();
+        let confined = text[from..].split("\n\n").next().unwrap();
+        let settings = confined.lines().filter(|line| !line.starts_with('#'));
+        let reports = ["Type=notify", "WatchdogSec=30", "User=holdall", "Group=holdall"];
+        let wanted: Vec<&str> = settings.chain(reports).collect();
+        assert!(wanted.len() > 25, "{wanted:?}");
+        let units: Vec<_> = files.iter().filter(|(name, _)| name.ends_with(unit)).collect();
+        assert!(!units.is_empty(), "{unit}");
+        for (name, unit) in units {
+            for line in &wanted {
+                assert!(unit.lines().any(|one| one == *line), "{name} lacks {line}");
+            }
+            assert!(unit.contains("\nExecReload="), "{name}");
         }
-        assert!(unit.contains("\nExecReload="), "{name}");
     }
     let at = |memory_file: &str, port: &str| {
         let text = EXAMPLE.replace("/dev/shm/holdall", memory_file);
