@@ -122,6 +122,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "advice",
             "discovery",
             "files",
+            "hashing",
             "hostport",
             "invalidator",
             "routeconf",

@@ -9,6 +9,7 @@ mod policies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use hashing::spooky_hash64;
 use serde_json::{Value, json};
 
 use crate::Files;
@@ -121,7 +122,7 @@ fn manifests(topology: &Topology, region: &Region) -> Result<Vec<Value>, PlanErr
         let config = accepted::by_invalidator(region, config)?;
         made.push(config_map(topology, &name, "invalidate.toml", &config));
         made.push(service(topology, &name, STATUS_PORT, true));
-        made.push(invalidation(topology, &name, database));
+        made.push(invalidation(topology, &name, database, &config));
     }
     Ok(made)
 }
@@ -348,7 +349,9 @@ fn router(topology: &Topology, (name, routes): (&str, &str), prefix: &str) -> Va
     })
 }
 
-fn invalidation(topology: &Topology, name: &str, database: &Database) -> Value {
+fn invalidation(topology: &Topology, name: &str, database: &Database, config: &str) -> Value {
+    // The invalidator reads its file at its start, and on a signal that Kubernetes does not send.
+    let checksum = format!("{:016x}", spooky_hash64(config.as_bytes(), 0));
     let arguments =
         ["invalidate", "run", "--config=/etc/holdall/invalidate.toml"].map(str::to_owned);
     let mut container = container(
@@ -374,7 +377,10 @@ fn invalidation(topology: &Topology, name: &str, database: &Database) -> Value {
             "replicas": 1,
             "selector": { "matchLabels": labels(name) },
             "template": {
-                "metadata": { "labels": labels(name) },
+                "metadata": {
+                    "labels": labels(name),
+                    "annotations": { "checksum/config": checksum },
+                },
                 "spec": {
                     "securityContext": { "fsGroup": 65532 },
                     "containers": [container],

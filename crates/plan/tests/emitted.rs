@@ -209,6 +209,25 @@ fn manifests_are_consistent() {
     assert_eq!(replicas.collect::<Vec<_>>(), [2, 4]);
 }
 
+/// The invalidator does not look for changes of its file.
+#[test]
+fn a_changed_configuration_replaces_the_pod_of_the_invalidator() {
+    let template = |text: &str| {
+        let made = manifests(text);
+        let sets = of_kind(&made, "StatefulSet");
+        let set = sets.iter().find(|set| set["metadata"]["name"] == "shop-east-invalidator");
+        set.unwrap()["spec"]["template"].clone()
+    };
+    let before = template(PODS);
+    assert_eq!(before, template(PODS));
+    // Another table, and another cluster.
+    assert_ne!(before, template(&PODS.replace("[keys]", "[keys]\n\"public.items\" = \"i:{id}\"")));
+    let cluster = "[[region.cluster]]\nname = \"c\"\nservers = 1\n";
+    assert_ne!(before, template(&format!("{PODS}{cluster}")));
+    // Servers are not in its configuration.
+    assert_eq!(before, template(&PODS.replace("servers = 3", "servers = 4")));
+}
+
 fn manifests(text: &str) -> Vec<Value> {
     let files = kubernetes(&topology(text)).unwrap();
     serde_saphyr::from_multiple(&files["east.yaml"]).unwrap()
