@@ -111,6 +111,18 @@ fn the_proxy_notifies_ready_watchdog_and_stopping() {
     assert_notifications(&scratch, holdall(&[&arguments[..], &["--auth-file", &users]].concat()));
 }
 
+/// A host may get its addresses after `network.target`.
+#[test]
+fn the_packaged_units_start_when_the_host_has_its_addresses() {
+    for unit in ["holdall", "holdall-route", "holdall-invalidate"] {
+        let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
+        let text = fs::read_to_string(format!("{packaged}/{unit}.service")).unwrap();
+        for line in ["After=network-online.target", "Wants=network-online.target"] {
+            assert!(text.lines().any(|one| one == line), "{unit}: no {line}");
+        }
+    }
+}
+
 /// It waits in the middle of its start for whom it asks for its servers.
 #[test]
 fn a_sighup_during_the_proxys_start_is_handled_afterwards() {

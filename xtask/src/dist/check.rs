@@ -170,13 +170,15 @@ fn life(manager: &Manager, root: &Path) -> Result<(), Failure> {
         "systemd-analyze security --no-pager --threshold=15 holdall-route holdall-invalidate >/dev/null",
     )?;
 
-    kept::refused(&container, &manager.upgrade.replace("FILE", &file("new")))?;
+    let upgrade = manager.upgrade.replace("FILE", &file("new"));
+    kept::refused(&container, &upgrade)?;
 
     // The units are the same in all packages.
     if manager.name == DPKG.name {
         kept::host_id(&container)?;
-        kept::run(&container)?;
+        kept::run(&container, &upgrade)?;
         rollout::run(&container)?;
+        kept::again(&container, &upgrade)?;
     }
     container.run(manager.remove)?;
     expect("what is left", &container.run(LIST)?, &clean)?;

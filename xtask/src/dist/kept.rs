@@ -43,7 +43,8 @@ const FEW_STARTS: &str = "[Unit]\nStartLimitIntervalSec=600\nStartLimitBurst=2\n
 const VALUE: &str = "VALUE kept 7 5\r\nvalue\r\nEND\r\n";
 
 /// Restarts, kills and stops the units of a package and of a plan.
-pub(super) fn run(container: &Container) -> Result<(), Failure> {
+/// An upgrade by the command `upgrade` restarts the planned server, too.
+pub(super) fn run(container: &Container, upgrade: &str) -> Result<(), Failure> {
     container.run(&format!(
         "systemctl stop holdall-route holdall && cp -a {SETTINGS} /root \
          && sed -i s,/run/holdall/items,/dev/shm/packaged, {SETTINGS} \
@@ -53,7 +54,7 @@ pub(super) fn run(container: &Container) -> Result<(), Failure> {
     container.run(&format!(
         "systemctl stop holdall && mv /root/server.toml {SETTINGS} && rm /dev/shm/packaged"
     ))?;
-    planned(container)?;
+    planned(container, upgrade)?;
     container.run("systemctl reset-failed holdall; systemctl start holdall")?;
     get(container, "the item in the folder of the unit", 11211)
 }
@@ -110,8 +111,21 @@ pub(super) fn host_id(container: &Container) -> Result<(), Failure> {
     expect("the number of the host", &inside, &outside)
 }
 
+/// A removal stops a server with the name of a planned one, and `install` then starts the package's
+/// server. One of these is left running for the next removal.
+pub(super) fn again(container: &Container, install: &str) -> Result<(), Failure> {
+    let start = "systemd-run --quiet --unit holdall-cache -p User=holdall /usr/bin/holdall serve \
+                 -p 11212";
+    container.run(start)?;
+    container.run("dpkg -r holdall && ! pidof holdall")?;
+    container.run(&format!("{install} && systemctl is-active --quiet holdall"))?;
+    container.run(&until("systemctl reset-failed holdall-cache; ! systemctl cat holdall-cache"))?;
+    container.run(start)?;
+    Ok(())
+}
+
 /// The units of `holdall plan`, while no other unit runs as their user.
-fn planned(container: &Container) -> Result<(), Failure> {
+fn planned(container: &Container, upgrade: &str) -> Result<(), Failure> {
     container.run(&format!(
         "cp -a /etc/holdall/routes.json /root && cd /root && cat >topology.toml <<'END'\n\
          {TOPOLOGY}END\n\
@@ -122,6 +136,13 @@ fn planned(container: &Container) -> Result<(), Failure> {
     outlives(container, "holdall-cache", 11212)?;
     container.run("systemctl enable --now --quiet holdall-route")?;
     get(container, "the item through the planned router", 5001)?;
+    let process = "systemctl show -P MainPID holdall-cache";
+    let before = container.run(process)?;
+    container.run(upgrade)?;
+    if container.run(process)? == before {
+        return Err(Failure::Release("the upgrade left the old planned server running".to_owned()));
+    }
+    get(container, "the item of the planned server after an upgrade", 11212)?;
     container.run(
         "systemctl disable --now --quiet holdall-cache holdall-route && cd /etc/systemd/system \
          && rm holdall-cache.service holdall-route.service && rm -r /etc/sysusers.d \
