@@ -68,7 +68,6 @@ pub fn run(
     let signals = Signals::new([SIGHUP]).map_err(not_caught)?;
     let mut handed = take_over(&mut options)?;
     options.count_workers();
-    let telemetry = telemetry(&options)?;
     let console = options.console.take();
     let mut seen = seen_before(&source, &options);
     let discovery = Discovery::new(options.discovery_dir.clone());
@@ -87,6 +86,7 @@ pub fn run(
     if options.validate_config == Some(Validate::Exit) {
         return Ok(());
     }
+    let telemetry = telemetry(&options)?;
     let acceptor = acceptor(&options).map_err(Failure::fatal)?;
     let (listen, listeners) =
         listeners(&options, &configuration.listens).map_err(Failure::fatal)?;
@@ -210,9 +210,13 @@ fn check_logins(
     started.transpose().map_err(|error| Failure::transient("cannot start a thread", &error))
 }
 
-/// The inherited socket, if any. The options then name its address.
+/// The inherited socket, if any. The options then name its address. A check of the configuration
+/// takes none: it may have neither the sockets nor the environment of the proxy.
 fn take_over(options: &mut Options) -> Result<Inherited, Failure> {
     let mut handed = Inherited::default();
+    if options.validate_config == Some(Validate::Exit) {
+        return Ok(handed);
+    }
     let Some(number) = options.listen_sock_fd else { return activated(options) };
     let named = |error: io::Error| Failure::fatal(format!("--listen-sock-fd {number}: {error}"));
     let (address, socket) = inherited_listener(number).map_err(named)?;

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{ask, packet, proxy, stat, stats, told_proxy};
+use router::options::{Options, Parser as _};
 use testkit::process::free_port;
 use testkit::{Server, eventually};
 
@@ -72,6 +73,20 @@ fn delete_hold_off_reads_the_number_as_a_hold_off() {
     let memcached = Server::memcached(&[]);
     let proxy = over(&memcached.addr().to_string(), "", TO_A, &["--delete-hold-off"]);
     assert_eq!(ask(proxy, "delete k 60\r\n"), "CLIENT_ERROR the server has no hold-off\r\n");
+}
+
+/// A check in another process has neither the environment nor the sockets of the proxy.
+#[test]
+fn a_check_is_about_the_configuration_only() {
+    let config = r#"{"route": "NullRoute"}"#;
+    let words = ["holdall route", "--config-str", config, "--trace-sample", "1/100"];
+    let run = |more: &[&str]| {
+        let options = Options::try_parse_from(words.iter().chain(more)).unwrap();
+        router::run::run(options, |_| {}, |_| panic!("it serves")).map_err(|why| why.message)
+    };
+    assert_eq!(run(&["--listen-sock-fd", "1000", "--validate-config"]), Ok(()));
+    let why = run(&["--validate-config=run"]).unwrap_err();
+    assert!(why.contains("--trace-sample needs a collector"), "{why}");
 }
 
 #[test]
