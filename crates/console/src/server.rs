@@ -1,12 +1,13 @@
 //! The HTTP server: the page, JSON, and the stream of ticks.
 //!
 //! There are limits on the connections, the streams among them, the head and the body of a request,
-//! the time for a head, and the time in which a client reads nothing. Potentially slow work runs in
-//! separate threads, a few at a time.
+//! the time for a head, and the time in which a client reads nothing. If the maximum number of
+//! connections is open, the oldest one without a request makes room for a new one, so silent
+//! clients cannot keep others out. Potentially slow work runs in separate threads, a few at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinError;
+use tokio::task::{AbortHandle, JoinError};
 
 use crate::admission::{Admission, Refusal};
 use crate::answers::{Answers, QueryError};
@@ -31,7 +32,7 @@ use crate::note::note;
 use crate::page::Page;
 use crate::servers::{Change, ChangeRequest};
 
-/// Maximum number of connections; more are closed.
+/// Maximum number of connections.
 const CONNECTIONS_MAX: usize = 128;
 
 /// Maximum number of pages that follow the ticks, each with a connection.
@@ -107,28 +108,53 @@ impl Console {
 
 /// Serves until the task is dropped.
 pub(crate) async fn serve(listener: TcpListener, console: Arc<Console>) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut open = Open::default();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else { continue };
-                let console = Arc::clone(&console);
-                tokio::spawn(async move {
-                    converse(stream, console).await;
-                    drop(permit);
-                });
+                if !open.has_room() {
+                    continue;
+                }
+                let hold = Hold::default();
+                let counted = Arc::downgrade(&hold);
+                let task = tokio::spawn(converse(stream, Arc::clone(&console), hold));
+                open.0.push_back((task.abort_handle(), counted));
             }
             Err(_) => tokio::time::sleep(BACK_OFF).await,
         }
     }
 }
 
-async fn converse(stream: TcpStream, console: Arc<Console>) {
+/// A connection has one of these, and each of its requests a clone.
+type Hold = Arc<()>;
+
+/// The connections, oldest first.
+#[derive(Default)]
+struct Open(VecDeque<(AbortHandle, Weak<()>)>);
+
+impl Open {
+    /// Makes room for one more connection: if necessary, the oldest one without a request ends.
+    /// False if all have one.
+    fn has_room(&mut self) -> bool {
+        if self.0.len() < CONNECTIONS_MAX {
+            return true;
+        }
+        self.0.retain(|(task, _)| !task.is_finished());
+        if self.0.len() < CONNECTIONS_MAX {
+            return true;
+        }
+        let idle = self.0.iter().position(|(_, hold)| hold.strong_count() <= 1);
+        let idle = idle.and_then(|place| self.0.remove(place));
+        idle.inspect(|(task, _)| task.abort()).is_some()
+    }
+}
+
+async fn converse(stream: TcpStream, console: Arc<Console>, hold: Hold) {
     // The kernel ends a connection whose client reads nothing. If this fails, it stays open.
     let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(PATIENCE));
     let service = service_fn(move |request| {
-        let console = Arc::clone(&console);
-        async move { Ok::<_, Infallible>(answer(request, &console).await) }
+        let (console, hold) = (Arc::clone(&console), Arc::clone(&hold));
+        async move { Ok::<_, Infallible>(answer(request, &console, hold).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD_BYTES_MAX);
@@ -136,7 +162,7 @@ async fn converse(stream: TcpStream, console: Arc<Console>) {
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(request: Request<Incoming>, console: &Arc<Console>) -> Response<Body> {
+async fn answer(request: Request<Incoming>, console: &Arc<Console>, hold: Hold) -> Response<Body> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     let user = match console.admission.pass(&head.method, path, &head.headers).await {
@@ -155,7 +181,7 @@ async fn answer(request: Request<Incoming>, console: &Arc<Console>) -> Response<
     } else {
         match path {
             "/" => page(console),
-            "/events" => return events(console),
+            "/events" => return events(console, hold),
             _ => question(path, head.uri.query().unwrap_or_default(), console).await,
         }
     };
@@ -183,7 +209,7 @@ fn state(console: &Console) -> String {
 }
 
 /// A stream of the ticks as server-sent events, as fast as the page reads.
-fn events(console: &Console) -> Response<Body> {
+fn events(console: &Console, hold: Hold) -> Response<Body> {
     let Ok(permit) = Arc::clone(&console.streams).try_acquire_owned() else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open");
     };
@@ -197,7 +223,7 @@ fn events(console: &Console) -> Response<Body> {
                 break;
             }
         }
-        drop(permit);
+        drop((permit, hold));
     });
     headed(StatusCode::OK, "text/event-stream", Either::Right(body))
 }
@@ -388,6 +414,41 @@ mod tests {
         assert!(pages.iter().all(|(_, head)| head == "HTTP/1.1 200"));
         assert_eq!(open().1, "HTTP/1.1 503");
         assert!(get(address, "/").starts_with("HTTP/1.1 200 "));
+    }
+
+    /// An open page and a running query stay; a connection between two requests gives way.
+    #[test]
+    fn connections_without_a_request_give_way_to_new_ones() {
+        // It accepts through its backlog and never answers.
+        let member = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let options = Options { timeout: Duration::from_secs(600), ..Options::default() };
+        let (_runtime, address) = console_of(&member.local_addr().unwrap().to_string(), options);
+        let open = |path: &str| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+            stream
+        };
+        let (mut page, mut query) = (open("/events"), open("/api/key?key=a"));
+        let mut between = open("/x");
+        for stream in [&mut page, &mut between] {
+            stream.read_exact(&mut [0; 12]).unwrap();
+        }
+        // For the statistics that the page shows, and for the query.
+        let asked = [member.accept().unwrap(), member.accept().unwrap()];
+        let silent: Vec<_> =
+            (0..2 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+        assert!(get(address, "/").starts_with("HTTP/1.1 200 "));
+        let _ = between.read_to_end(&mut Vec::new());
+        query.set_nonblocking(true).unwrap();
+        assert_eq!(query.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        let mut all = String::new();
+        while all.matches("data: {").count() < 2 {
+            let mut piece = [0; 4096];
+            let read = page.read(&mut piece).unwrap();
+            assert!(read > 0, "{all}");
+            all.push_str(&String::from_utf8_lossy(&piece[..read]));
+        }
+        drop((asked, silent));
     }
 
     /// A request continues after its client disconnects, so it counts until it ends.
