@@ -124,8 +124,11 @@ fn run(arguments: &Args) -> Result<()> {
     let mut targets = targets(&words, arguments.topology.as_deref())?;
     let source = |file| Source { file, route_prefix: arguments.route_prefix.clone() };
     let config = arguments.config.clone().map(source);
-    if arguments.beside {
-        targets.extend(config.iter().flat_map(Source::servers));
+    match config.as_ref().map(Source::servers) {
+        Some(Ok(servers)) if arguments.beside => targets.extend(servers),
+        // The file is read again for each request.
+        Some(Err(rejected)) => rejected.render().lines().for_each(note),
+        Some(Ok(_)) | None => {}
     }
     let warn = |warning: access::Warning<'_>| note(&format!("warning: {warning}"));
     let logins = arguments.users.as_deref().map(|file| Logins::open(file, warn)).transpose()?;

@@ -27,9 +27,13 @@ impl Source {
         load_file(&self.file, &params)
     }
 
-    /// The servers of its pools, each once; none if the configuration is unusable.
-    pub(crate) fn servers(&self) -> Vec<Target> {
-        let Ok(loaded) = self.load() else { return Vec::new() };
+    /// The servers of its pools, each once.
+    ///
+    /// # Errors
+    ///
+    /// Returns the configuration's fault.
+    pub(crate) fn servers(&self) -> Result<Vec<Target>, Rejected> {
+        let loaded = self.load()?;
         let mut servers: Vec<Target> = Vec::new();
         for pool in &loaded.config.pools {
             for member in &pool.members {
@@ -40,7 +44,7 @@ impl Source {
                 }
             }
         }
-        servers
+        Ok(servers)
     }
 
     /// The current configuration, or the reason why it is unusable.
@@ -113,7 +117,7 @@ mod tests {
         let all = source.shown();
         let pool = all["pools"].as_array().unwrap().iter().find(|pool| pool["name"] == "A");
         assert_eq!(pool.unwrap()["servers"].as_array().unwrap().len(), 2, "{all:#}");
-        let servers = source.servers();
+        let servers = source.servers().unwrap();
         assert_eq!(servers.len(), 3);
         assert!(servers.contains(&Target { address: "127.0.0.1:9".into(), group: "B".into() }));
         assert_eq!(all["migrations"][0]["interval_seconds"], 3600, "{all:#}");

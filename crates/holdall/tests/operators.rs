@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::http::{get, metrics, sample, try_get, value};
-use common::{Running, SOON, Scratch};
+use common::{Running, SOON, Scratch, holdall, output, stderr};
 use rustix::process::Signal;
 use testkit::eventually;
 
@@ -199,13 +199,12 @@ fn a_confined_server_exports_the_same_metrics() {
 fn an_address_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output =
-        common::output(&mut common::holdall(&["serve", "-p", "-1", "--metrics", &address]));
-    assert_eq!(output.status.code(), Some(71));
-    let said = common::stderr(&output);
+    let refused = output(&mut holdall(&["serve", "-p", "-1", "--metrics", &address]));
+    assert_eq!(refused.status.code(), Some(71));
+    let said = stderr(&refused);
     assert!(said.contains(&format!("--metrics {address}: Address already in use")), "{said}");
-    let output = common::output(&mut common::holdall(&["serve", "--metrics", "here"]));
-    assert_eq!(output.status.code(), Some(64));
+    let refused = output(&mut holdall(&["serve", "--metrics", "here"]));
+    assert_eq!(refused.status.code(), Some(64));
 }
 
 #[test]
@@ -269,6 +268,17 @@ fn wake_ups(pid: u32) -> u64 {
         line.unwrap().trim().parse().unwrap()
     };
     tasks.map(|task| of(task.unwrap())).sum()
+}
+
+/// The page is up, and its reader would find the fault only there.
+#[test]
+fn the_console_names_an_unusable_configuration_when_it_starts() {
+    // It ends with its stdin.
+    let words = ["console", "--beside", "--listen", "127.0.0.1:0", "--config", "/nowhere.json"];
+    let ended = output(&mut holdall(&words));
+    let log = stderr(&ended);
+    assert!(ended.status.success() && log.contains("http://127.0.0.1:"), "{log}");
+    assert!(log.contains("holdall console: /nowhere.json: "), "{log}");
 }
 
 /// A count, not a time: five wake-ups a second may be on average. It was 107.

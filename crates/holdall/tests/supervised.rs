@@ -4,8 +4,8 @@
 mod common;
 
 use std::fs;
-use std::io::Write as _;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -121,6 +121,40 @@ fn the_packaged_units_start_when_the_host_has_its_addresses() {
             assert!(text.lines().any(|one| one == line), "{unit}: no {line}");
         }
     }
+}
+
+/// Keys without a prefix get the proxy's, so the console needs it to read the configuration.
+#[test]
+fn a_proxy_passes_its_route_prefix_to_its_console() {
+    let scratch = Scratch::new();
+    let config = r#"{"pools":{"A":{"servers":["127.0.0.1:1"]}},
+        "routes":[{"aliases":["/east/b/"],"route":"PoolRoute|A"}]}"#;
+    fs::write(scratch.path("routes.json"), config).unwrap();
+    let (file, port) = (scratch.text("routes.json"), free_port().to_string());
+    let arguments = ["route", "-f", &file, "-p", &port, "--asynclog-disable"];
+    let more = ["--route-prefix", "/east/b/", "--console", "127.0.0.1:0"];
+    let command = holdall(&[&arguments[..], &more].concat());
+    let started = Supervised::start(&scratch, command);
+    let mut page = None;
+    eventually("the console", || {
+        let log = fs::read_to_string(scratch.path("log")).unwrap();
+        let url = log.split("http://").nth(1).and_then(|rest| rest.split_once("/\n"));
+        page = url.map(|(address, _)| address.to_owned());
+        page.is_some()
+    });
+    let page = page.unwrap();
+    let mut stream = TcpStream::connect(&page).unwrap();
+    let end = format!("HTTP/1.1\r\nHost: {page}\r\nConnection: close\r\n\r\n");
+    write!(stream, "GET / {end}").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.contains("127.0.0.1:1\""), "the server is no member: {text}");
+    let mut stream = TcpStream::connect(&page).unwrap();
+    write!(stream, "GET /api/routes {end}").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.contains(r#""prefix":"/east/b/""#), "{text}");
+    started.end(&scratch);
 }
 
 /// It waits in the middle of its start for whom it asks for its servers.

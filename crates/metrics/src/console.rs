@@ -51,8 +51,9 @@ impl Console {
         Ok(Self { listen, flags })
     }
 
-    /// Starts the console of these members, and of the servers in a proxy's configuration. `log`
-    /// receives its lines, and a report if it ends before this process does.
+    /// Starts the console of these members, and of the servers in a proxy's configuration, which
+    /// comes with the proxy's route prefix. `log` receives the console's lines, and a report if it
+    /// ends before this process does.
     ///
     /// # Errors
     ///
@@ -60,7 +61,7 @@ impl Console {
     pub fn start(
         &self,
         members: &[String],
-        config: Option<&Path>,
+        config: Option<(&Path, &str)>,
         log: impl Fn(&str) + Send + 'static,
     ) -> io::Result<RunningConsole> {
         // The path may refer to another file by now, or to none.
@@ -83,14 +84,17 @@ impl Console {
         Ok(RunningConsole { _stdin: stdin })
     }
 
-    fn arguments(&self, members: &[String], config: Option<&Path>) -> Vec<OsString> {
+    fn arguments(&self, members: &[String], config: Option<(&Path, &str)>) -> Vec<OsString> {
         let listen = self.listen.to_string();
+        let prefix = config.map(|(_, prefix)| format!("--route-prefix={prefix}"));
+        let names_prefix = self.flags.iter().any(|flag| flag.starts_with("--route-prefix="));
         let mut words: Vec<&OsStr> =
             ["console", "--beside", "--listen", &listen].map(OsStr::new).into();
         words.extend(self.flags.iter().map(OsStr::new));
-        if let Some(file) = config {
+        if let Some((file, _)) = config {
             words.extend([OsStr::new("--config"), file.as_os_str()]);
         }
+        words.extend(prefix.iter().filter(|_| !names_prefix).map(OsStr::new));
         words.push(OsStr::new("--"));
         words.extend(members.iter().map(OsStr::new));
         words.into_iter().map(OsStr::to_owned).collect()
@@ -114,13 +118,21 @@ mod tests {
 
     #[test]
     fn the_value_is_an_address_and_flags() {
-        let console = Console::parse("127.0.0.1:8811,users=/etc/users,actions").unwrap();
-        let words = console.arguments(&["unix:/x".to_owned()], Some("a b.json".as_ref()));
-        let line = words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join("|");
+        let line = |value: &str| {
+            let console = Console::parse(value).unwrap();
+            let config = Some(("a b.json".as_ref(), "/east/b/"));
+            let words = console.arguments(&["unix:/x".to_owned()], config);
+            words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join("|")
+        };
         assert_eq!(
-            line,
+            line("127.0.0.1:8811,users=/etc/users,actions"),
             "console|--beside|--listen|127.0.0.1:8811|--users=/etc/users|--actions|--config|\
-             a b.json|--|unix:/x"
+             a b.json|--route-prefix=/east/b/|--|unix:/x"
+        );
+        assert_eq!(
+            line("127.0.0.1:8811,route-prefix=/west/a/"),
+            "console|--beside|--listen|127.0.0.1:8811|--route-prefix=/west/a/|--config|a b.json|\
+             --|unix:/x"
         );
         assert!(Console::parse("[::1]:8811").is_ok());
         assert!(Console::parse("0.0.0.0:8811,users=u").is_ok());

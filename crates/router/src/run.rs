@@ -109,7 +109,7 @@ pub fn run(
     let handle = start_workers(&shared, sockets, &config, &log)?;
     let shown = Shown::start(&shared, operators, telemetry, &log)?;
     started(handle.control());
-    let _console = console.and_then(|text| start_console(&text, &source, handle.control(), &log));
+    let _console = console.and_then(|text| start_console(&text, &source, &shared, &log));
     let watched = Watched {
         source,
         tls: tls.clone(),
@@ -147,13 +147,14 @@ fn share(telemetry: &Telemetry, shared: &Shared) {
 fn start_console(
     console: &Console,
     source: &Source,
-    control: &Control,
+    shared: &Shared,
     log: &Arc<impl Fn(&str) + Send + Sync + 'static>,
 ) -> Option<RunningConsole> {
+    let addresses = shared.control.get().into_iter().flat_map(Control::tcp_addresses);
     let members: Vec<String> =
-        control.tcp_addresses().take(1).map(|address| reachable(address).to_string()).collect();
+        addresses.take(1).map(|address| reachable(address).to_string()).collect();
     let config = match source {
-        Source::File(path) => Some(path.as_path()),
+        Source::File(path) => Some((path.as_path(), shared.options.route_prefix.as_str())),
         Source::Text(_) => None,
     };
     let said = Arc::clone(log);
