@@ -76,6 +76,8 @@ struct Keys {
     bytes: usize,
     /// The reason why not all keys are known.
     gap: Option<String>,
+    /// The reason of a gap in the log that was output when it was read.
+    reported: Option<String>,
 }
 
 impl Assembler {
@@ -110,7 +112,11 @@ impl Assembler {
             }
             Event::Prepare { xid, position } => {
                 let turn = self.prepared.values().map(|one| one.turn + 1).max().unwrap_or(0);
-                let keys = std::mem::take(&mut self.open);
+                let mut keys = std::mem::take(&mut self.open);
+                // Until the commit, caches can be filled with the old values again.
+                if let Some(why) = keys.reported.take() {
+                    keys.fail(why);
+                }
                 let before = self.last.clone();
                 self.prepared.insert(xid, Prepared { keys, before, turn });
                 self.last = position;
@@ -135,7 +141,7 @@ impl Assembler {
             Event::Idle { position } => self.committed(Keys::default(), position, 0, Mark::Unknown),
             Event::Lacking { why } => vec![Output::Lacking(why)],
             Event::Gap { why } => {
-                self.open = Keys::default();
+                self.open = Keys { reported: Some(why.clone()), ..Keys::default() };
                 vec![Output::Gap(why)]
             }
         }
@@ -335,6 +341,29 @@ mod tests {
     fn a_commit_of_an_unknown_prepared_transaction_is_a_gap() {
         let outputs = assembler().push(finish("t", true, 4));
         assert!(matches!(&outputs[..], [Output::Gap(_), Output::Commit { .. }]), "{outputs:?}");
+    }
+
+    #[test]
+    fn a_gap_inside_a_prepared_transaction_is_one_again_at_its_commit() {
+        let gap = || vec![Output::Gap("torn".to_owned())];
+        for (is_committed, at_the_end) in [(true, gap()), (false, Vec::new())] {
+            let mut assembler = assembler();
+            assembler.push(message("x"));
+            assert_eq!(assembler.push(Event::Gap { why: "torn".to_owned() }), gap());
+            assembler.push(message("y"));
+            let position = Position::of_lsn(2);
+            assembler.push(Event::Prepare { xid: "t".to_owned(), position });
+            assembler.push(message("a"));
+            assert_eq!(assembler.push(commit(3)), said(&["a"], 0, 3));
+            let outputs = assembler.push(finish("t", is_committed, 4));
+            assert_eq!(outputs, [at_the_end, said(&[], 4, 4)].concat());
+        }
+        // The end of any other transaction follows at once, and nothing is output again.
+        let mut assembler = assembler();
+        assembler.push(Event::Gap { why: "torn".to_owned() });
+        assert_eq!(assembler.push(commit(3)), said(&[], 3, 3));
+        assembler.push(Event::Prepare { xid: "t".to_owned(), position: Position::of_lsn(4) });
+        assert_eq!(assembler.push(finish("t", true, 5)), said(&[], 5, 5));
     }
 
     /// Reads a transaction of 200 keys, all but the last of which are in the file.
