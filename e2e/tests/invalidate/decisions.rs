@@ -124,8 +124,8 @@ fn unsupported_tables_and_log_settings_are_refused() {
         "CREATE TABLE users (id INT(6) ZEROFILL PRIMARY KEY); CREATE VIEW v AS SELECT * FROM users";
     let keys = "[keys.tables]\n\"shop.users\" = \"user:{id}\"";
     refused(Brand::MariaDb, &[], table, keys, "", "ZEROFILL");
-    refused(Brand::MariaDb, &["--binlog-do-db=other"], table, keys, "", "binlog_do_db");
-    refused(Brand::MariaDb, &["--binlog-ignore-db=shop"], table, keys, "", "leaves out");
+    refused(Brand::MariaDb, &["--binlog-do-db=shop"], table, keys, "", "binlog_do_db");
+    refused(Brand::MySql, &["--binlog-ignore-db=other"], table, keys, "", "leaves out");
     let view = "[keys.tables]\n\"shop.v\" = \"user:{id}\"";
     refused(Brand::MariaDb, &[], table, view, "", "is a VIEW");
     let upper = "[keys.tables]\n\"shop.Users\" = \"user:{id}\"";

@@ -22,7 +22,7 @@ pub(super) async fn check(
     let mut findings = variables(server, rules).await?;
     findings.extend(positions(server, settings.by).await?);
     findings.extend(replication::check(server).await?);
-    findings.extend(left_out(server, rules).await?);
+    findings.extend(left_out(server).await?);
     findings.extend(texts(server, rules).await?);
     let image = server.text("SELECT @@GLOBAL.binlog_row_image").await?.to_ascii_uppercase();
     for (name, columns) in rules.columns() {
@@ -60,28 +60,19 @@ async fn positions(server: &mut Server, by: By) -> Result<Option<Finding>, Sourc
     }))
 }
 
-/// Wanted databases that the log omits.
-async fn left_out(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, SourceError> {
-    let Some(row) = server.log_status().await? else { return Ok(Vec::new()) };
-    let (only, ignored) = (cell(&row, 2), cell(&row, 3));
-    let has = |list: &str, name: &str| list.split(',').any(|one| one.eq_ignore_ascii_case(name));
-    let is_logged = |name: &str| (only.is_empty() || has(&only, name)) && !has(&ignored, name);
-    let columns = rules.columns();
-    let wanted = columns.keys().filter_map(|table| Some((*table, table.split_once('.')?.0)));
-    let finding = |(table, name): (&str, &str)| {
-        let finding = Finding::fatal(format!(
-            "the log leaves out database {name}: change binlog_do_db or binlog_ignore_db"
-        ));
-        if rules.is_canary(table) { finding.of_canary(table) } else { finding }
-    };
-    let mut findings: Vec<_> = wanted.filter(|(_, name)| !is_logged(name)).map(finding).collect();
-    if rules.comments && !(only.is_empty() && ignored.is_empty()) {
-        findings.push(Finding::fatal(
-            "the log leaves out statements of some databases, and the comments there: do not set binlog_do_db and binlog_ignore_db"
+/// Filters by database. Rows go by the database of their table, but a statement logged as text
+/// (`TRUNCATE`, any statement in a session with another `binlog_format`) goes by the session's
+/// database, which may be any other.
+async fn left_out(server: &mut Server) -> Result<Option<Finding>, SourceError> {
+    let Some(row) = server.log_status().await? else { return Ok(None) };
+    let is_whole = cell(&row, 2).is_empty() && cell(&row, 3).is_empty();
+    Ok((!is_whole).then(|| {
+        Finding::fatal(
+            "the log leaves out statements by the database of their session, whatever table they \
+             change: do not set binlog_do_db and binlog_ignore_db"
                 .to_owned(),
-        ));
-    }
-    Ok(findings)
+        )
+    }))
 }
 
 /// The texts of statements, if comments name keys.
