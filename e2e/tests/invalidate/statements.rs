@@ -51,7 +51,11 @@ const OF_BOTH: [&str; 30] = [
     "SET~SESSION~binlog_format=STATEMENT;REPLACE~INTO~{}~SELECT~*~FROM~users_new",
     "PREPARE~s~FROM~'TRUNCATE~TABLE~{}';EXECUTE~s",
 ];
-const OF_MARIADB: [&str; 6] = [
+const OF_MARIADB: [&str; 10] = [
+    "SET~SESSION~binlog_format=STATEMENT;ANALYZE~UPDATE~{}~SET~mail='b'~WHERE~id=1",
+    "SET~SESSION~binlog_format=MIXED;ANALYZE~FORMAT=JSON~DELETE~FROM~{}~WHERE~id=1",
+    "SET~SESSION~binlog_format=STATEMENT;SET~STATEMENT~max_statement_time=9~FOR~ANALYZE~REPLACE~INTO~{}~VALUES~(1,'z')",
+    "ANALYZE~INSERT~INTO~{}~VALUES~(1,'q')~ON~DUPLICATE~KEY~UPDATE~mail='q'",
     "SET~STATEMENT~lock_wait_timeout=9~FOR~TRUNCATE~TABLE~{}",
     "CREATE~OR~REPLACE~TABLE~{}~(id~INT~PRIMARY~KEY,mail~VARCHAR(9))",
     "ALTER~TABLE~IF~EXISTS~{}~DROP~PARTITION~IF~EXISTS~p0",

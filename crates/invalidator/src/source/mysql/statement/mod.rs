@@ -134,17 +134,8 @@ fn changes_rows(first: &Token<'_>) -> bool {
 }
 
 /// Verbs of statements that leave the rows of tables unchanged.
-const HARMLESS: [&str; 9] = [
-    "ANALYZE",
-    "FLUSH",
-    "GRANT",
-    "INSTALL",
-    "OPTIMIZE",
-    "RELEASE",
-    "REVOKE",
-    "SAVEPOINT",
-    "UNINSTALL",
-];
+const HARMLESS: [&str; 8] =
+    ["FLUSH", "GRANT", "INSTALL", "OPTIMIZE", "RELEASE", "REVOKE", "SAVEPOINT", "UNINSTALL"];
 
 /// Objects whose creation, change and removal leave the rows of tables unchanged.
 const OBJECTS: [&str; 10] = [
@@ -176,6 +167,7 @@ impl Reader<'_> {
         let Some(verb) = cursor.word() else { return Effect::Unknown };
         match verb.as_str() {
             verb if HARMLESS.contains(&verb) => Effect::None,
+            "ANALYZE" => analyzed(&mut cursor),
             "ROLLBACK" if cursor.skip("TO") || cursor.skip("WORK") => Effect::None,
             "SET" => self.set(&mut cursor),
             "CREATE" => self.create(&mut cursor),
@@ -279,6 +271,12 @@ impl Reader<'_> {
 /// True for this word, in any case.
 fn is_word(token: &Token<'_>, word: &str) -> bool {
     matches!(token, Token::Word(one) if one.eq_ignore_ascii_case(word))
+}
+
+/// `ANALYZE TABLE` reads tables. In MariaDB, `ANALYZE UPDATE ..` executes the inner statement.
+fn analyzed(cursor: &mut Cursor<'_>) -> Effect {
+    let _ = cursor.skip("LOCAL") || cursor.skip("NO_WRITE_TO_BINLOG");
+    if cursor.skip("TABLE") || cursor.skip("TABLES") { Effect::None } else { Effect::Rows }
 }
 
 /// A list of tables: `a, s.b`.
