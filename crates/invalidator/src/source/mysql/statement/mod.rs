@@ -233,14 +233,18 @@ impl Reader<'_> {
         let Some((before, object)) = self.object(cursor) else { return Effect::Unknown };
         let has = |word: &str| before.iter().any(|one| one == word);
         match object.as_str() {
-            "TABLE" if has("TEMPORARY") => Effect::None,
-            "TABLE" => {
+            "TABLE" | "SEQUENCE" => {
                 let _ = cursor.skip("IF") && cursor.skip("NOT") && cursor.skip("EXISTS");
-                let Some(table) = cursor.table() else { return Effect::Unknown };
-                let has_rows = cursor.rest().iter().any(|token| is_word(token, "SELECT"));
-                let has_rows = has_rows || cursor.has_outside(&["VALUES", "TABLE", "WITH"]);
-                // A new table without rows changes none.
-                if has("REPLACE") || has_rows { Effect::Tables(vec![table]) } else { Effect::None }
+                let table = cursor.table();
+                let is_replaced = has("REPLACE") && !has("TEMPORARY");
+                match (has_query(cursor), table) {
+                    // A new table without rows changes none.
+                    (false, _) if !is_replaced => Effect::None,
+                    (false, Some(table)) => Effect::Tables(vec![table]),
+                    // A function in the query may change rows of any table.
+                    (true, _) if !is_replaced => Effect::Rows,
+                    _ => Effect::Unknown,
+                }
             }
             "DATABASE" | "SCHEMA" if has("REPLACE") => database(cursor),
             _ => Effect::None,
@@ -266,6 +270,18 @@ impl Reader<'_> {
             _ => Effect::None,
         }
     }
+}
+
+/// True if a query follows the name of a new table. A log of rows does not have it. In parentheses,
+/// `VALUES` is also a part of a partition, after its name.
+fn has_query(cursor: &Cursor<'_>) -> bool {
+    const LISTS: [&str; 2] = ["VALUES", "TABLE"];
+    let starts_list = |pair: &[Token<'_>]| {
+        pair[0] == Token::Sign('(') && LISTS.iter().any(|word| is_word(&pair[1], word))
+    };
+    cursor.rest().iter().any(|token| is_word(token, "SELECT"))
+        || cursor.has_outside(&LISTS)
+        || cursor.rest().windows(2).any(starts_list)
 }
 
 /// True for this word, in any case.
