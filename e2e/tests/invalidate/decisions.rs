@@ -93,20 +93,29 @@ fn changes_missing_from_the_log_are_remembered_across_restarts() {
 fn a_session_without_statement_texts_is_a_gap_for_comment_keys() {
     let flags = ["--binlog-rows-query-log-events=ON"];
     let database = Mysqld::start(Brand::MySql, 1, &flags);
-    database.sql("CREATE TABLE t (a VARCHAR(20))");
+    database.sql("CREATE TABLE t (a VARCHAR(20)); CREATE TABLE followed (id INT PRIMARY KEY)");
     let server = cache();
     let delivery = "[delivery]\non_gap = \"flush\"";
     let source = mysqld_source(&[&database], "");
-    let mut invalidator = Invalidator::new(&source, "comments = true", &[server.addr()], delivery);
+    let keys = "comments = true\n[keys.tables]\n\"shop.followed\" = \"followed:{id}\"";
+    let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], delivery);
     invalidator.start(&[]);
-    fill(&server, &["user:1", "user:2"]);
+    let all = ["user:1", "user:2", "user:3", "followed:1", "followed:2"];
+    fill(&server, &all);
     let mut session = database.session();
     session.run("INSERT INTO t VALUES ('*/*') /* mc:del user:1 */").unwrap();
-    until_absent(&server, &["user:1", "user:2"], &["user:1"], &invalidator);
-    session
-        .run("SET binlog_rows_query_log_events = OFF; INSERT INTO t VALUES ('a') /* mc:del user:2 */")
-        .unwrap();
-    until_absent(&server, &["user:2"], &["user:2"], &invalidator);
+    until_absent(&server, &all, &["user:1"], &invalidator);
+    session.run("INSERT INTO followed VALUES (1) /* mc:del user:2 */").unwrap();
+    let more = ["user:1", "user:2", "followed:1"];
+    until_absent(&server, &all, &more, &invalidator);
+    let without = "SET binlog_rows_query_log_events = OFF";
+    for (gaps, table) in [(1, "t"), (2, "followed")] {
+        fill(&server, &all);
+        let insert = format!("{without}; INSERT INTO {table} VALUES (2) /* mc:del user:3 */");
+        session.run(&insert).unwrap();
+        until_absent(&server, &all, &all, &invalidator);
+        invalidator.until("gaps", |count| count == gaps);
+    }
 }
 
 #[test]

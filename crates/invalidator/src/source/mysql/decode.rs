@@ -62,7 +62,7 @@ pub(super) struct Decoder {
 struct Commented {
     /// Their comments name keys.
     comments: bool,
-    /// Rows of a table without rules are a gap without their statement's text.
+    /// Rows are a gap without their statement's text.
     needs_text: bool,
 }
 
@@ -171,7 +171,7 @@ impl Decoder {
                 let is_known = self.has_text
                     || !self.rules.needs_text
                     || rows.rows_data().is_empty()
-                    || self.rows.is_wanted(rows.table_id());
+                    || self.rows.need_no_text(rows.table_id());
                 self.has_text &= !rows.flags().contains(RowsEventFlags::STMT_END);
                 if !is_known {
                     return Err(io::Error::other(

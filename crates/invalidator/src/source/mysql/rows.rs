@@ -17,6 +17,8 @@ use mysql_async::{Column, Value};
 #[derive(Debug)]
 pub(super) struct Rows {
     wanted: BTreeSet<String>,
+    /// Tables whose rows are keys themselves: those of the outbox and the canary.
+    of_keys: Vec<String>,
     /// By the log's number of the table: its last description, and ours if the table is wanted.
     tables: HashMap<u64, (Vec<u8>, Option<Arc<Table>>)>,
     has_new_table: bool,
@@ -29,7 +31,10 @@ const TABLES_MAX: usize = 4096;
 impl Rows {
     pub(super) fn new(rules: &Rules) -> Self {
         let wanted = rules.columns().keys().map(ToString::to_string).collect();
-        Self { wanted, tables: HashMap::new(), has_new_table: false }
+        let outbox = rules.outbox.as_ref().map(|outbox| outbox.table.clone());
+        let canary = rules.canary.as_ref().and_then(|canary| canary.table.clone());
+        let of_keys = outbox.into_iter().chain(canary).collect();
+        Self { wanted, of_keys, tables: HashMap::new(), has_new_table: false }
     }
 
     /// True once after the description of a wanted table changed.
@@ -37,9 +42,10 @@ impl Rows {
         std::mem::replace(&mut self.has_new_table, false)
     }
 
-    /// True for the number of a table that the rules use.
-    pub(super) fn is_wanted(&self, number: u64) -> bool {
-        self.tables.get(&number).is_some_and(|(_, ours)| ours.is_some())
+    /// True for the number of a table whose rows count without the comments of their statement.
+    pub(super) fn need_no_text(&self, number: u64) -> bool {
+        let described = self.tables.get(&number).and_then(|(_, ours)| ours.as_ref());
+        described.is_some_and(|table| self.of_keys.contains(&table.name))
     }
 
     /// A transaction starts.
