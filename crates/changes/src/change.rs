@@ -71,6 +71,8 @@ pub enum Effect {
     None,
     /// It changes rows of some table.
     Rows,
+    /// It changes rows of some table, and the log does not have its comments.
+    RowsWithoutComments,
     /// It empties, removes, swaps or rewrites these tables, `schema.name`.
     Tables(Vec<String>),
     /// It removes every table of this database.

@@ -171,9 +171,12 @@ impl Keyer {
         };
         let why = match effect {
             // A statement that names its keys needs no rows.
-            Effect::Rows if keys.is_empty() && self.rules.need_rows() => Some(
+            Effect::Rows | Effect::RowsWithoutComments if keys.is_empty() && self.rules.need_rows() => Some(
                 "a change is logged as a statement, not as rows, so its keys are not known: set binlog_format=ROW for every session"
                     .to_owned(),
+            ),
+            Effect::RowsWithoutComments if keys.is_empty() && self.rules.comments => Some(
+                "the database logs a statement without its comments, which may name keys".to_owned(),
             ),
             Effect::Unknown if self.rules.need_rows() => {
                 Some("what a statement does to rows is not known".to_owned())
@@ -190,7 +193,7 @@ impl Keyer {
                 };
                 wanted(&is_lost).map(|table| format!("table {table} was removed with its database"))
             }
-            Effect::None | Effect::Rows | Effect::Unknown => None,
+            Effect::None | Effect::Rows | Effect::RowsWithoutComments | Effect::Unknown => None,
         };
         if let Some(why) = why {
             let begin: String = text.trim_start().chars().take(80).collect();
@@ -433,6 +436,19 @@ mod tests {
         assert_eq!(keys(&statement(&[], Effect::None)).unwrap(), [""; 0]);
         assert!(keys(&statement(&[], Effect::Rows)).is_err(), "rows are looked at");
         assert!(keys(&statement(&["k"], Effect::Unknown)).is_err());
+    }
+
+    #[test]
+    fn statements_logged_without_their_comments_are_errors_where_comments_count() {
+        let keys = |rules: Rules, named: &[&'static str]| {
+            let mut found = Vec::new();
+            let change = statement(named, Effect::RowsWithoutComments);
+            Keyer::new(rules).keys(&change, |key| found.push(key)).map(|()| found)
+        };
+        let of_comments = || Rules { comments: true, ..Rules::default() };
+        assert!(keys(of_comments(), &[]).is_err());
+        assert_eq!(keys(of_comments(), &["k"]).unwrap(), ["k"]);
+        assert_eq!(keys(Rules::default(), &[]).unwrap(), [""; 0]);
     }
 
     #[test]

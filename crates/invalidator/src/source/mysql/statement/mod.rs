@@ -60,7 +60,9 @@ pub(super) fn effect(flavour: Flavour, schema: &str, text: &str) -> Effect {
             Tokens::new(text, escapes).filter(|token| !matches!(token, Token::Comment(_)));
         match tokens.next() {
             None => empty(text),
-            Some(first) if changes_rows(&first) => Effect::Rows,
+            Some(first) if changes_rows(&first) => {
+                rows(&std::iter::once(first).chain(tokens).take(5).collect::<Vec<_>>())
+            }
             Some(first) => {
                 let all: Vec<_> = std::iter::once(first).chain(tokens).collect();
                 Reader { flavour, schema }.effect(&all)
@@ -130,6 +132,21 @@ fn changes_rows(first: &Token<'_>) -> bool {
         Token::Word(word) => VERBS.iter().any(|verb| word.eq_ignore_ascii_case(verb)),
         Token::Sign(sign) => *sign == '(',
         _ => false,
+    }
+}
+
+/// The effect of a statement that changes rows, by its first tokens. The servers write other texts
+/// for `LOAD DATA`, and for a function that was called outside of a change: ``SELECT `db`.`f`(1)``.
+fn rows(tokens: &[Token<'_>]) -> Effect {
+    let is_name = |token: &Token<'_>| matches!(token, Token::Word(_) | Token::Name(_));
+    match tokens {
+        [load, ..] if is_word(load, "LOAD") => Effect::RowsWithoutComments,
+        [select, schema, Token::Sign('.'), function, Token::Sign('(')]
+            if is_word(select, "SELECT") && is_name(schema) && is_name(function) =>
+        {
+            Effect::RowsWithoutComments
+        }
+        _ => Effect::Rows,
     }
 }
 

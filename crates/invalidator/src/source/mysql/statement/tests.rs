@@ -75,8 +75,7 @@ fn row_changes_are_recognized_in_any_statement_form() {
         "WITH n AS (SELECT 1 AS id) UPDATE users JOIN n USING (id) SET a=1",
         "INSERT INTO users VALUES (1)",
         "(SELECT f())",
-        "SELECT `shop`.`f`()",
-        "LOAD DATA INFILE 'x' INTO TABLE users",
+        "SELECT NEXTVAL(s)",
         "CALL p()",
         "DO f()",
         "SET STATEMENT max_statement_time = 1 FOR DELETE FROM users",
@@ -104,6 +103,19 @@ fn row_changes_are_recognized_in_any_statement_form() {
         "DELETE FROM `shop`.`k\u{fffd}se`",
     ] {
         assert_eq!(of(text), Effect::Rows, "{text}");
+    }
+}
+
+#[test]
+fn statements_that_servers_write_themselves_have_no_comments() {
+    for text in [
+        "SELECT `shop`.`f`()",
+        "SELECT shop.f(3)",
+        "SELECT \"shop\".\"f\"(3)",
+        "LOAD DATA INFILE 'x' INTO TABLE users",
+        "LOAD DATA LOCAL INFILE '/tmp/SQL_LOAD_MB-1-0' REPLACE INTO TABLE `lt` FIELDS",
+    ] {
+        assert_eq!(of(text), Effect::RowsWithoutComments, "{text}");
     }
 }
 
