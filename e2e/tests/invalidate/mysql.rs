@@ -439,7 +439,12 @@ fn missing_log_contents_are_refused_at_the_start() {
         assert!(said.contains(part), "{part} is not in:\n{said}");
     }
     let said = refusal(&database, "comments = true\n[keys.tables]\n\"shop.users\" = \"{id}\"");
-    assert!(!said.contains("binlog_row_image"), "the primary key is in every image: {said}");
+    assert!(!said.contains("binlog_row_image"), "an insert names the primary key: {said}");
+    database
+        .sql("CREATE TABLE parts (region CHAR(2) DEFAULT 'eu', id INT, PRIMARY KEY (id, region))");
+    let said = refusal(&database, "[keys.tables]\n\"shop.parts\" = \"{region}:{id}\"");
+    assert!(said.contains("column 'region' of shop.parts has a default"), "{said}");
+    assert!(!said.contains("column 'id'"), "{said}");
 
     let wrong = mysqld_source(&[&database], "").replace("secret", "wrong");
     let mut invalidator = Invalidator::new(&wrong, "comments = true", &[server.addr()], "");

@@ -43,8 +43,8 @@ pub(super) async fn check(
     let (schema, name) = (quote(schema), quote(name));
     let mut findings = kind(server, table, &schema, &name, is_outbox).await?;
     let query = format!(
-        "SELECT column_name, data_type, column_key, COALESCE(character_set_name, ''), column_type FROM information_schema.columns \
-         WHERE table_schema = {schema} AND table_name = {name} ORDER BY ordinal_position"
+        "SELECT column_name, data_type, column_key, COALESCE(character_set_name, ''), column_type, \
+         column_default IS NOT NULL FROM information_schema.columns WHERE table_schema = {schema} AND table_name = {name} ORDER BY ordinal_position"
     );
     let there = server.rows(&query).await?;
     if there.is_empty() {
@@ -87,6 +87,11 @@ pub(super) async fn check(
         if image != "FULL" && key != "PRI" {
             findings.push(Finding::fatal(format!(
                 "binlog_row_image is {image}: column '{column}' of {table} is not in the primary key, so the log may not carry it; set FULL"
+            )));
+        } else if image == "MINIMAL" && cell(row, 5) == "1" {
+            findings.push(Finding::fatal(format!(
+                "binlog_row_image is {image}: column '{column}' of {table} has a default, and the log does not carry it in a row that \
+                 was inserted without it; set FULL"
             )));
         }
     }
