@@ -44,7 +44,7 @@ pub(crate) struct Samples {
     collected: Mutex<Collected>,
     /// Keys whose hash is below it are sampled.
     threshold: AtomicU64,
-    _charge: Charge,
+    charge: Charge,
 }
 
 /// A moment of the server, and the counts at that moment.
@@ -70,6 +70,7 @@ impl At {
             hits_and_misses,
             memory_bytes: memory(store),
             weighs_size: store.eviction().weighs_size,
+            flush: low_u32(store.last_flush()),
         }
     }
 }
@@ -136,7 +137,7 @@ impl Samples {
                 spare: Log::new(config.log),
             }),
             threshold: AtomicU64::new(u64::MAX),
-            _charge: Charge::new(store, bytes),
+            charge: Charge::new(store, bytes),
         }))
     }
 
@@ -346,7 +347,8 @@ impl Sampler {
             let prefix = key.bytes.get(..end.unwrap_or(0)).unwrap_or_default();
             // Only the order within a tenth of a second counts.
             let at = (low_u32(self.tick_ms.get()), kind);
-            match log.access(key.hash, at, (bytes, deadline), prefix) {
+            let flush = low_u32(samples.charge.store.last_flush_of(key.bytes));
+            match log.access(key.hash, at, (bytes, deadline), flush, prefix) {
                 Ok(()) => {}
                 Err(Full::Thinned(threshold)) => {
                     samples.threshold.fetch_min(threshold, Ordering::Relaxed);

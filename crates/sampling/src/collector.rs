@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub memory_bytes: f64,
     /// The order of eviction weighs sizes.
     pub weighs_size: bool,
+    /// The number of the last flush of everything; 0 if there was none.
+    pub flush: u32,
 }
 
 /// The estimators, and the samples on their way to them.
@@ -66,6 +68,8 @@ pub struct Collector {
     reads: u64,
     hits_and_misses: (u64, u64),
     faded_ms: u64,
+    /// The last flush of everything.
+    flush: u32,
 }
 
 impl Config {
@@ -175,6 +179,7 @@ impl Collector {
             reads: now.reads,
             hits_and_misses: now.hits_and_misses,
             faded_ms: now.now_ms,
+            flush: now.flush,
         }
     }
 
@@ -185,6 +190,7 @@ impl Collector {
         let (config, before) = (self.config, std::mem::replace(self, nothing));
         self.config = config;
         self.trials = before.trials;
+        self.flush = before.flush;
         self.miss_ratio = before.miss_ratio;
         self.miss_ratio.restart();
     }
@@ -233,6 +239,11 @@ impl Collector {
             }
         }
         self.pending.clear();
+        if now.flush != self.flush {
+            self.flush = now.flush;
+            self.miss_ratio.flushed(now.flush);
+            self.trials.flushed(now.flush);
+        }
         self.trials.judge(now.now_ms);
         if std::mem::take(&mut self.is_partial) {
             self.partial_until_ms = now.now_ms + PARTIAL_MS;

@@ -59,6 +59,11 @@ pub fn rate(threshold: u64) -> f64 {
     rate
 }
 
+/// `true` if the flush with this number came after the other. Numbers restart after 2^32 flushes.
+pub(crate) fn is_later_flush(flush: u32, other: u32) -> bool {
+    flush.wrapping_sub(other).cast_signed() > 0
+}
+
 /// Hashes are their own hash: they are keyed with a secret and uniform.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ByHash(u64);

@@ -54,6 +54,8 @@ pub struct Access {
     pub bytes: u32,
     /// The item's deadline, in the server's seconds; 0 is never.
     pub deadline: u32,
+    /// The number of the last flush that covers the key; 0 if there was none.
+    pub flush: u32,
     /// The operation.
     pub kind: Kind,
     /// Further reads with the same result soon after.
@@ -145,8 +147,8 @@ impl Log {
             * (size_of::<Access>() + size_of::<Request>() + size_of::<Timing>() + 2 * NAME_BYTES)
     }
 
-    /// Notes an operation on a key of the sample; `prefix` is the part of the key that it counts
-    /// under.
+    /// Notes an operation on a key of the sample; `flush` is the number of the last flush that
+    /// covers the key, and `prefix` is the part of the key that it counts under.
     ///
     /// # Errors
     ///
@@ -156,6 +158,7 @@ impl Log {
         hash: u64,
         (tick_ms, kind): (u32, Kind),
         (bytes, deadline): (u32, u32),
+        flush: u32,
         prefix: &[u8],
     ) -> Result<(), Full> {
         let slot = usize::from((hash >> 3).to_le_bytes()[0]) % RECENT;
@@ -192,6 +195,7 @@ impl Log {
             tick_ms,
             bytes,
             deadline,
+            flush,
             kind,
             repeats,
             name_at,
@@ -358,7 +362,7 @@ mod tests {
     use super::*;
 
     fn hit(log: &mut Log, hash: u64) -> Result<(), Full> {
-        log.access(hash, (0, Kind::Hit), (100, 0), b"p")
+        log.access(hash, (0, Kind::Hit), (100, 0), 0, b"p")
     }
 
     #[test]

@@ -153,6 +153,11 @@ impl Trials {
         }
     }
 
+    /// Forgets the items that this flush of everything covers.
+    pub(crate) fn flushed(&mut self, flush: u32) {
+        self.scores.iter_mut().for_each(|score| score.cache.flushed(flush));
+    }
+
     /// Sets the bytes of items that fit into the present memory.
     pub fn set_memory(&mut self, bytes: f64) {
         self.memory_bytes = bytes;

@@ -39,14 +39,14 @@ fn server(keys: usize, memory_bytes: f64) -> Server {
 
 /// At half, one, two and four times the memory the curve is within two points of an exact LRU.
 fn check_curve(name: &str, memory: u64, next: impl FnMut(&mut Rng, u64) -> u64) {
-    check_curve_after_reset(name, memory, None, next);
+    check_curve_after(name, memory, |_, _, _| (), next);
 }
 
-/// The same, of the reads since the statistics were reset at request `reset`.
-fn check_curve_after_reset(
+/// The same, where `before` is called with each request's number.
+fn check_curve_after(
     name: &str,
     memory: u64,
-    reset: Option<u64>,
+    before: impl Fn(u64, &mut Server, &mut [Lru]),
     mut next: impl FnMut(&mut Rng, u64) -> u64,
 ) {
     let mut server = server(4096, memory as f64);
@@ -54,10 +54,7 @@ fn check_curve_after_reset(
         [memory / 2, memory, 2 * memory, 4 * memory].into_iter().map(Lru::new).collect();
     let mut rng = Rng::with_seed(0x1234_5678_9abc_def1);
     for number in 0..1_000_000u64 {
-        if reset == Some(number) {
-            server.reset();
-            caches.iter_mut().for_each(|cache| (cache.hits, cache.reads) = (0, 0));
-        }
+        before(number, &mut server, &mut caches);
         let key = next(&mut rng, number);
         let worker = rng.usize(..4);
         let hits: Vec<bool> =
@@ -101,7 +98,35 @@ fn the_miss_ratio_curve_of_a_trace_with_churn_is_within_two_points() {
 #[test]
 fn the_miss_ratio_curve_is_right_after_a_reset_of_a_full_cache() {
     let next = |rng: &mut Rng, _| zipf(rng, 200_000);
-    check_curve_after_reset("reset", 8 << 20, Some(700_000), next);
+    let reset = |number, server: &mut Server, caches: &mut [Lru]| {
+        if number == 700_000 {
+            server.reset();
+            caches.iter_mut().for_each(|cache| (cache.hits, cache.reads) = (0, 0));
+        }
+    };
+    check_curve_after("reset", 8 << 20, reset, next);
+}
+
+#[test]
+fn the_miss_ratio_curve_with_flushes_of_everything_is_within_two_points() {
+    let flush = |number: u64, server: &mut Server, caches: &mut [Lru]| {
+        if number % 90_000 == 89_999 {
+            server.now.flush += 1;
+            caches.iter_mut().for_each(|cache| cache.flush(|_| true));
+        }
+    };
+    check_curve_after("flush_all", 8 << 20, flush, |rng, _| zipf(rng, 200_000));
+}
+
+#[test]
+fn the_miss_ratio_curve_with_flushes_of_a_prefix_is_within_two_points() {
+    let flush = |number: u64, server: &mut Server, caches: &mut [Lru]| {
+        if number % 90_000 == 89_999 {
+            server.odd_flush += 1;
+            caches.iter_mut().for_each(|cache| cache.flush(|key| key % 2 == 1));
+        }
+    };
+    check_curve_after("flush_prefix", 8 << 20, flush, |rng, _| zipf(rng, 200_000));
 }
 
 /// A loop over more keys than fit: below its size nothing hits, above it everything does.

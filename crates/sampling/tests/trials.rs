@@ -28,7 +28,16 @@ fn zipf(rng: &mut Rng, keys: u64) -> u64 {
 }
 
 /// A server with an empty cache: every read misses and is filled, and the trials see that.
-fn after(reads: u64, mut next: impl FnMut(u64, &mut Rng) -> (u64, u32)) -> Collector {
+fn after(reads: u64, next: impl FnMut(u64, &mut Rng) -> (u64, u32)) -> Collector {
+    after_flushes(reads, None, next)
+}
+
+/// The same, where everything is flushed at each multiple of `flushes`.
+fn after_flushes(
+    reads: u64,
+    flushes: Option<u64>,
+    mut next: impl FnMut(u64, &mut Rng) -> (u64, u32),
+) -> Collector {
     let config = Config { keys: 8192, curve: 7168, log: 2048, trial: 2048 };
     let memory_bytes = (FIT * u64::from(ITEM)) as f64;
     let hits_and_misses = (0, 0);
@@ -39,15 +48,19 @@ fn after(reads: u64, mut next: impl FnMut(u64, &mut Rng) -> (u64, u32)) -> Colle
         hits_and_misses,
         memory_bytes,
         weighs_size: false,
+        flush: 0,
     };
     let mut collector = Collector::new(config, &now);
     let (mut log, mut rng, mut threshold) = (Log::new(config.log), Rng::with_seed(7), u64::MAX);
     for at in 0..reads {
+        if flushes.is_some_and(|interval| at % interval == 0) {
+            now.flush += 1;
+        }
         let (key, bytes) = next(at, &mut rng);
         for (kind, bytes) in [(Kind::Miss, 0), (Kind::Stored, bytes)] {
             if hash_of(key) < threshold
                 && let Err(sampling::Full::Thinned(thinned)) =
-                    log.access(hash_of(key), (at as u32, kind), (bytes, 0), b"")
+                    log.access(hash_of(key), (at as u32, kind), (bytes, 0), now.flush, b"")
             {
                 threshold = threshold.min(thinned);
             }
@@ -67,6 +80,14 @@ fn chosen(collector: &Collector) -> Candidate {
         println!("{candidate:?}: {ratio:.4}");
     }
     collector.trials.chosen()
+}
+
+#[test]
+fn flushed_items_are_no_hits() {
+    // Each key is read once between two flushes.
+    let collector = after_flushes(400_000, Some(20_000), |at, _| (at % 20_000, ITEM));
+    let ratios: Vec<_> = collector.trials.hit_ratios().collect();
+    assert!(!ratios.is_empty() && ratios.iter().all(|(_, ratio)| *ratio == 0.0), "{ratios:?}");
 }
 
 #[test]

@@ -18,11 +18,13 @@
 //!
 //! # What counts as what
 //!
-//! * A read is counted. If the key was deleted, has expired, or was never stored, it misses at
-//!   every size.
+//! * A read is counted. If the key was deleted or flushed, has expired, or was never stored, it
+//!   misses at every size.
 //! * A store is not counted; it makes the key the newest. So a read that misses and is filled
 //!   behaves as in a real cache.
 //! * A hit of an unknown key (stored before sampling started) is not counted.
+//! * A flush of a prefix is noticed when the key is read again: each access has the number of the
+//!   last flush that covers its key. Until then the key's bytes count in the distances of others.
 //!
 //! # What is known of all keys
 //!
@@ -41,7 +43,7 @@ mod order;
 
 use crate::histogram::Histogram;
 use crate::log::{Access, Kind};
-use crate::rate;
+use crate::{is_later_flush, rate};
 use actual::Actual;
 use by_size::{BySize, Clock};
 use order::Order;
@@ -192,6 +194,11 @@ impl MissRatio {
         self.actual = Actual::default();
     }
 
+    /// Forgets the keys that this flush of everything covers.
+    pub(crate) fn flushed(&mut self, flush: u32) {
+        self.order.forget_before(flush);
+    }
+
     /// Notes that keys above `threshold` are no longer reported.
     pub fn lower(&mut self, threshold: u64) {
         if threshold >= self.threshold {
@@ -206,15 +213,20 @@ impl MissRatio {
         let (first, repeats) = (1.0, f64::from(access.repeats));
         self.reads += first + repeats;
         self.clock.pass((first + repeats) / rate(self.threshold));
-        let is_alive = |known: &order::Known| known.deadline == 0 || known.deadline > now_secs;
+        let is_alive = |known: &order::Known| {
+            (known.deadline == 0 || known.deadline > now_secs)
+                && !is_later_flush(access.flush, known.flush)
+        };
         match self.order.get(access.hash).filter(is_alive) {
             Some(known) => {
                 self.distances.add(self.distance(known), first);
                 let by_size = self.distance_by_size(known);
-                let is_hit = access.kind == Kind::Hit;
-                let bytes = if is_hit { access.bytes } else { known.bytes };
-                let deadline = if is_hit { access.deadline } else { known.deadline };
-                self.put(access.hash, bytes, deadline);
+                let mut used = *access;
+                if access.kind == Kind::Miss {
+                    (used.bytes, used.deadline) = (known.bytes, known.deadline);
+                }
+                self.put(&used);
+                let bytes = used.bytes;
                 self.distances.add(u64::from(bytes), repeats);
                 if let Some(counts) = &mut self.by_size {
                     counts.distances.add(by_size, first);
@@ -231,17 +243,17 @@ impl MissRatio {
 
     fn use_key(&mut self, access: &Access) {
         if access.bytes > 0 {
-            self.put(access.hash, access.bytes, access.deadline);
+            self.put(access);
         }
     }
 
     /// Makes a key the newest.
-    fn put(&mut self, hash: u64, bytes: u32, deadline: u32) {
+    fn put(&mut self, access: &Access) {
         let tick = self.clock.tick();
-        if !self.order.put(hash, bytes, deadline, tick) {
+        if !self.order.put(access, tick) {
             self.make_room();
-            if hash < self.threshold {
-                let _ = self.order.put(hash, bytes, deadline, tick);
+            if access.hash < self.threshold {
+                let _ = self.order.put(access, tick);
             }
         }
     }

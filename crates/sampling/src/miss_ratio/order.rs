@@ -5,6 +5,8 @@
 
 use std::cmp::Reverse;
 
+use crate::is_later_flush;
+use crate::log::Access;
 use crate::table::Table;
 use narrow::to_u32;
 
@@ -29,6 +31,8 @@ pub(super) struct Known {
     pub(super) deadline: u32,
     /// The time of its last use, by the caller's clock.
     pub(super) used_at: u32,
+    /// The number of the last flush that covered it before its last use.
+    pub(super) flush: u32,
 }
 
 impl Order {
@@ -72,7 +76,8 @@ impl Order {
     }
 
     /// Makes a key the newest; `false`, and nothing is changed, if there is no room for it.
-    pub(super) fn put(&mut self, hash: u64, bytes: u32, deadline: u32, used_at: u32) -> bool {
+    pub(super) fn put(&mut self, access: &Access, used_at: u32) -> bool {
+        let Access { hash, bytes, deadline, flush, .. } = *access;
         let has_room = !self.keys.is_full() || self.keys.get(hash).is_some();
         if self.next_place as usize >= self.tree.len() || !has_room {
             return false;
@@ -80,7 +85,7 @@ impl Order {
         let place = self.next_place;
         self.next_place += 1;
         self.forget(hash);
-        self.keys.get_or_insert(hash, Known { place, bytes, deadline, used_at });
+        self.keys.get_or_insert(hash, Known { place, bytes, deadline, used_at, flush });
         self.bytes += u64::from(bytes);
         add_at(&mut self.tree, place, i64::from(bytes));
         true
@@ -95,9 +100,17 @@ impl Order {
 
     /// Forgets the keys whose hash is not below `threshold`.
     pub(super) fn keep_below(&mut self, threshold: u64) {
-        let gone = |(hash, _): &&(u64, Known)| *hash >= threshold;
-        let gone: Vec<u64> = self.keys.iter().filter(gone).map(|(hash, _)| *hash).collect();
-        gone.into_iter().for_each(|hash| self.forget(hash));
+        self.forget_if(|(hash, _)| *hash >= threshold);
+    }
+
+    /// Forgets the keys that were last used before this flush.
+    pub(super) fn forget_before(&mut self, flush: u32) {
+        self.forget_if(|(_, known)| is_later_flush(flush, known.flush));
+    }
+
+    fn forget_if(&mut self, is_gone: impl Fn(&(u64, Known)) -> bool) {
+        let gone = self.keys.iter().filter(|key| is_gone(key)).map(|(hash, _)| *hash);
+        gone.collect::<Vec<u64>>().into_iter().for_each(|hash| self.forget(hash));
     }
 
     /// Makes room for places: forgets the deepest keys until the others have at most `bytes_max`
@@ -158,6 +171,13 @@ fn places(keys_max: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::{Kind, Log};
+
+    fn use_of(hash: u64, bytes: u32) -> Access {
+        let mut log = Log::new(1);
+        log.access(hash, (0, Kind::Stored), (bytes, 0), 0, b"").unwrap();
+        log.accesses().next().unwrap().0
+    }
 
     const BY_AGE: Option<fn(&Known) -> u64> = None;
 
@@ -166,7 +186,7 @@ mod tests {
         let deepest = |weighed: Option<fn(&Known) -> u64>| {
             let mut order = Order::new(7);
             for (hash, bytes) in [(1, 10), (2, 90), (3, 10)] {
-                assert!(order.put(hash, bytes, 0, 0));
+                assert!(order.put(&use_of(hash, bytes), 0));
             }
             order.renumber(100.0, weighed);
             [1, 2, 3].map(|hash| order.get(hash).is_some())
@@ -179,7 +199,7 @@ mod tests {
     fn bytes_since_a_key_count_newer_keys() {
         let mut order = Order::new(7);
         for (hash, bytes) in [(1, 10), (2, 20), (3, 30), (1, 11)] {
-            assert!(order.put(hash, bytes, 0, 0));
+            assert!(order.put(&use_of(hash, bytes), 0));
         }
         let since = |order: &Order, hash| order.get(hash).map(|known| order.bytes_since(known));
         assert_eq!(since(&order, 2), Some(41));
@@ -195,7 +215,7 @@ mod tests {
         let mut order = Order::new(keys_max);
         let hash = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for number in 0..100_000_u64 {
-            if !order.put(hash(number), 1, 0, 0) && !order.renumber(f64::INFINITY, BY_AGE) {
+            if !order.put(&use_of(hash(number), 1), 0) && !order.renumber(f64::INFINITY, BY_AGE) {
                 order.renumber(800.0, BY_AGE);
             }
             if number.is_multiple_of(3) {

@@ -4,6 +4,7 @@
 
 use super::Candidate;
 use crate::index::Index;
+use crate::is_later_flush;
 use crate::log::{Access, Kind};
 use narrow::{to_u8, to_u16};
 use std::num::NonZeroU64;
@@ -31,6 +32,8 @@ struct Node {
     read_at: Option<NonZeroU64>,
     bytes: u32,
     deadline: u32,
+    /// The number of the last flush that covered it before it was stored.
+    flush: u32,
     newer: u16,
     older: u16,
     part: Part,
@@ -121,11 +124,22 @@ impl Miniature {
         self.is_crowded = false;
     }
 
+    /// A flush of everything.
+    pub(super) fn flushed(&mut self, flush: u32) {
+        for at in 0..self.nodes.len() {
+            let Node { hash, flush: before, .. } = self.nodes[at];
+            if is_later_flush(flush, before) && self.find(hash) == Some(to_u16(at)) {
+                self.remove(hash);
+            }
+        }
+    }
+
     /// A read; `true` if it hits. A miss is filled, if its size is known.
     pub(super) fn read(&mut self, access: &Access, now_secs: u32) -> bool {
         if let Some(at) = self.find(access.hash) {
             let node = self.nodes[usize::from(at)];
-            let is_dead = node.deadline != 0 && node.deadline <= now_secs;
+            let is_dead = (node.deadline != 0 && node.deadline <= now_secs)
+                || is_later_flush(access.flush, node.flush);
             if node.part != Part::Ghost && !is_dead {
                 self.use_node(at);
                 return true;
@@ -178,6 +192,7 @@ impl Miniature {
             read_at: None,
             bytes: access.bytes,
             deadline: access.deadline,
+            flush: access.flush,
             newer: NONE,
             older: NONE,
             part,
@@ -214,6 +229,7 @@ impl Miniature {
                 read_at: None,
                 bytes: 0,
                 deadline: 0,
+                flush: 0,
                 newer: NONE,
                 older: NONE,
                 part: Part::Ghost,

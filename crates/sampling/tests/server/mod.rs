@@ -18,6 +18,8 @@ pub(crate) struct Server {
     pub(crate) collector: Collector,
     pub(crate) threshold: u64,
     pub(crate) now: Snapshot,
+    /// The number of the last flush of the odd keys.
+    pub(crate) odd_flush: u32,
     muted: Vec<bool>,
 }
 
@@ -31,12 +33,14 @@ impl Server {
             hits_and_misses,
             memory_bytes,
             weighs_size: false,
+            flush: 0,
         };
         Self {
             logs: (0..workers).map(|_| Log::new(config.log)).collect(),
             collector: Collector::new(config, &now),
             threshold: u64::MAX,
             now,
+            odd_flush: 0,
             muted: vec![false; workers],
         }
     }
@@ -51,7 +55,9 @@ impl Server {
         }
         let prefix: &[u8] = if key.is_multiple_of(4) { b"four" } else { b"" };
         let at = (u32::try_from(self.now.now_ms).unwrap(), kind);
-        let full = self.logs[worker].access(hash, at, (bytes, 0), prefix);
+        let odd_flush = if key.is_multiple_of(2) { 0 } else { self.odd_flush };
+        let flush = odd_flush.max(self.now.flush);
+        let full = self.logs[worker].access(hash, at, (bytes, 0), flush, prefix);
         match full {
             Ok(()) => {}
             Err(sampling::Full::Thinned(threshold)) => {
@@ -122,6 +128,19 @@ impl Lru {
             self.bytes -= u64::from(bytes);
         }
         is_hit
+    }
+
+    /// Removes the keys that `is_flushed` names.
+    pub(crate) fn flush(&mut self, is_flushed: impl Fn(u64) -> bool) {
+        let Self { bytes, order, used_at, .. } = self;
+        order.retain(|_, (key, of_key)| {
+            let stays = !is_flushed(*key);
+            if !stays {
+                used_at.remove(key);
+                *bytes -= u64::from(*of_key);
+            }
+            stays
+        });
     }
 
     pub(crate) fn hit_ratio(&self) -> f64 {

@@ -358,6 +358,24 @@ impl Invalidations {
         self.hits(key, since, hash) || since < self.words[FORGOTTEN].load(Ordering::Relaxed)
     }
 
+    /// The number of the last invalidation that covers `key`, of those in the table; 0: none.
+    pub(crate) fn last_of_key(&self, key: &[u8], hash: impl Fn(&[u8]) -> u64) -> u64 {
+        (0..=key.len().min(PREFIX_BYTES_MAX)).fold(0, |newest, len| {
+            // Acquire: partner of the Release in `add`.
+            match self.words[LENGTHS + len].load(Ordering::Acquire) {
+                number if number <= newest => newest,
+                number if len == 0 => number,
+                _ => newest.max(self.last(len, hash(&key[..len]))),
+            }
+        })
+    }
+
+    /// The number of the last invalidation of everything; 0: none.
+    pub(crate) fn last_of_all(&self) -> u64 {
+        // Acquire: partner of the Release in `add`.
+        self.words[LENGTHS].load(Ordering::Acquire)
+    }
+
     /// The number of the last invalidation of the prefix of this length and hash; 0: none.
     fn last(&self, len: usize, hash: u64) -> u64 {
         let number = |place: usize| {

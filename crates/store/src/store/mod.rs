@@ -322,6 +322,19 @@ impl Store {
         self.invalidations.since(key, invalidations, |prefix| self.hash(prefix))
     }
 
+    /// The number of the last flush that covers `key`: of everything, or of a prefix of the key; 0
+    /// if there was none. An older number if the store has had to forget it.
+    #[must_use]
+    pub fn last_flush_of(&self, key: &[u8]) -> u64 {
+        self.invalidations.last_of_key(key, |prefix| self.hash(prefix))
+    }
+
+    /// The number of the last flush of everything; 0 if there was none.
+    #[must_use]
+    pub fn last_flush(&self) -> u64 {
+        self.invalidations.last_of_all()
+    }
+
     /// Charges the bytes of a fixed structure outside the store that serves the cache.
     pub fn charge_fixed(&self, bytes: u64) {
         self.fixed.fetch_add(bytes, Ordering::Relaxed);

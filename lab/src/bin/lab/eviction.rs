@@ -145,6 +145,7 @@ impl Cache {
             hits_and_misses: (0, 0),
             memory_bytes,
             weighs_size: false,
+            flush: 0,
         };
         let samples = Samples::for_memory(store.memory().limit, 1, true);
         let (collector, log) = (Collector::new(samples, &now), Log::new(samples.log));
@@ -212,7 +213,7 @@ impl Cache {
 
     fn sample(&mut self, hash: u64, (kind, bytes): (Access, u32), deadline: u32) {
         if hash < self.threshold && matches!(self.order, Order::Chosen) {
-            let noted = self.log.access(hash, (0, kind), (bytes, deadline), b"");
+            let noted = self.log.access(hash, (0, kind), (bytes, deadline), 0, b"");
             if let Err(sampling::Full::Thinned(threshold)) = noted {
                 self.threshold = self.threshold.min(threshold);
             }

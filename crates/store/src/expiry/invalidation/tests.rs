@@ -36,6 +36,20 @@ fn an_item_is_killed_by_later_invalidations_of_its_prefix() {
     assert!(!is_dead(&all, "user:1", all.births().of(false)));
 }
 
+#[test]
+fn the_last_invalidation_of_a_key_is_known() {
+    let all = new();
+    let last = |key: &str| all.last_of_key(key.as_bytes(), hash);
+    assert_eq!((last("user:1"), all.last_of_all()), (0, 0));
+    for prefix in ["user:", "user:1", "cart:"] {
+        add(&all, prefix);
+    }
+    assert_eq!([last("user:1"), last("user:2"), last("cart:1"), last("user")], [2, 1, 3, 0]);
+    add(&all, "");
+    add(&all, "user:");
+    assert_eq!([last("user:1"), last("cart:1"), last("x"), all.last_of_all()], [5, 4, 4, 4]);
+}
+
 /// Each of a hundred items is born between two invalidations of its prefix, and none is purged.
 #[test]
 fn a_stamp_records_the_birth_once_codes_have_run_out() {
