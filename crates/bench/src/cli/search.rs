@@ -20,6 +20,7 @@ use crate::sampler::Sampler;
 use crate::search::{Bracket, Found, Repeat, search};
 use crate::sla::Sla;
 use crate::terminal;
+use generator::Outcome;
 use generator::spec::{Arrival, Pace, Spec};
 
 /// Finds the highest load at which a bound on latency holds.
@@ -172,22 +173,15 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
     }
     let total = outcome.record.total();
     let result = RunResult::new(&spec, &outcome, (None, series), run::now())?;
-    // Due and unanswered requests kept no bound, and an unreached rate keeps it only until enough
-    // requests wait.
-    let is_reached = !outcome.is_overloaded && result.missed_rate().is_none();
-    let held = sla.holds(&total) && is_reached && outcome.record.unanswered == 0;
+    let broken = broken_by(sla, &outcome, &result);
     let repeat = Repeat {
-        held,
+        held: broken.is_none(),
         rate: result.total.rate,
         mean: result.total.latency.mean,
         p99: result.total.latency.percentile(99.0),
-        doubts: result.doubts_of_conditions(),
+        doubts: [result.doubts_of_conditions(), result.unserved()].concat(),
     };
-    let verdict = match (held, is_reached) {
-        (true, _) => "held",
-        (false, true) => "broke",
-        (false, false) => "broke, the rate was not reached",
-    };
+    let verdict = broken.unwrap_or_else(|| "held".to_owned());
     terminal::print(&format!(
         "{:>12.0} {:12} {:>10.0} requests a second, {}: {verdict}\n",
         at,
@@ -196,6 +190,20 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
         sla.measured(&total)
     ));
     Ok(Some(repeat))
+}
+
+/// The reason why a bound did not hold, in words; `None` if it held. Requests that were refused,
+/// lost or not answered kept no bound, and an unreached rate keeps it only until enough requests
+/// wait.
+fn broken_by(sla: &Sla, outcome: &Outcome, result: &RunResult) -> Option<String> {
+    if outcome.is_overloaded || result.missed_rate().is_some() {
+        return Some("broke, the rate was not reached".to_owned());
+    }
+    if let Some(unserved) = result.unserved().first() {
+        return Some(format!("broke, {unserved}"));
+    }
+    let held = sla.holds(&outcome.record.total()) && outcome.record.unanswered == 0;
+    (!held).then(|| "broke".to_owned())
 }
 
 impl By {
@@ -230,5 +238,33 @@ impl SearchArgs {
             _ => writeln!(text, "\n{} holds nowhere, not even at the least {unit} tried", self.sla),
         };
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reason why a bound did not hold in a run of ten seconds at this rate.
+    fn broken(rate: f64, fault: impl Fn(&mut Outcome)) -> Option<String> {
+        let pace = Pace::Open { rate, arrival: Arrival::Fixed };
+        let spec = Spec { pace, ..Spec::default() };
+        let mut outcome = Outcome { seconds: 10.0, elapsed: 10.0, ..Outcome::default() };
+        let sets = &mut outcome.record.sets;
+        (sets.requests, sets.in_time) = (1000, 1000);
+        sets.latency.saturating_record_n(1000, 1000);
+        fault(&mut outcome);
+        let result = RunResult::new(&spec, &outcome, (None, None), 0).unwrap();
+        broken_by(&"p99<1ms".parse().unwrap(), &outcome, &result)
+    }
+
+    #[test]
+    fn a_bound_does_not_hold_if_requests_were_not_served() {
+        assert_eq!(broken(100.0, |_| ()), None);
+        let words = broken(100.0, |outcome| outcome.record.sets.refused = 1000).unwrap();
+        assert_eq!(words, "broke, 1000 requests were refused");
+        let words = broken(100.0, |outcome| outcome.record.wrong = 3).unwrap();
+        assert_eq!(words, "broke, 3 values were not what had been stored");
+        assert_eq!(broken(100.0, |outcome| outcome.record.unanswered = 1).unwrap(), "broke");
     }
 }

@@ -24,19 +24,11 @@ impl RunResult {
         }
         doubts.extend(self.missing_replies());
         doubts.extend(self.doubts_of_conditions());
-        if self.wrong > 0 {
-            doubts.push(format!("{} values were not what had been stored", self.wrong));
-        }
-        if self.lost > 0 {
-            doubts.push(format!("{} UDP requests were lost; they are in no latency", self.lost));
-        }
+        doubts.extend(self.unserved());
         if self.overloaded {
             doubts.push(
                 "the generator gave up: too many requests waited for a free connection".to_owned(),
             );
-        }
-        if self.total.refused > 0 {
-            doubts.push(format!("{} requests were refused", self.total.refused));
         }
         let missed_rate = self.missed_rate();
         // The thread of an open loop spins between close requests, so it is the limit only if it
@@ -58,6 +50,17 @@ impl RunResult {
             ));
         }
         doubts
+    }
+
+    /// The doubts about requests that were not served, however quickly they were answered.
+    pub(crate) fn unserved(&self) -> Vec<String> {
+        let kinds = [
+            (self.wrong, "values were not what had been stored"),
+            (self.lost, "UDP requests were lost; they are in no latency"),
+            (self.total.refused, "requests were refused"),
+        ];
+        let kinds = kinds.into_iter().filter(|(count, _)| *count > 0);
+        kinds.map(|(count, words)| format!("{count} {words}")).collect()
     }
 
     /// The doubt about requests without a reply at the end.
