@@ -263,6 +263,10 @@ mod tests {
         assert_eq!(broken(100.0, |_| ()), None);
         let words = broken(100.0, |outcome| outcome.record.sets.refused = 1000).unwrap();
         assert_eq!(words, "broke, 1000 requests were refused");
+        let words = broken(100.0, |outcome| outcome.record.lost = 1).unwrap();
+        assert_eq!(words, "broke, 1 UDP requests were lost; they are in no latency");
+        let words = broken(140.0, |outcome| outcome.record.lost = 400).unwrap();
+        assert_eq!(words, "broke, the rate was not reached");
         let words = broken(100.0, |outcome| outcome.record.wrong = 3).unwrap();
         assert_eq!(words, "broke, 3 values were not what had been stored");
         assert_eq!(broken(100.0, |outcome| outcome.record.unanswered = 1).unwrap(), "broke");

@@ -80,7 +80,7 @@ impl RunResult {
     pub(crate) fn missed_rate(&self) -> Option<String> {
         let Pace::Open { rate, .. } = self.spec.pace else { return None };
         #[allow(clippy::cast_precision_loss, reason = "counts of one run")]
-        let due = (self.total.requests + self.unanswered) as f64;
+        let due = (self.total.requests + self.unanswered + self.lost) as f64;
         let wanted = if self.spec.requests == 0 {
             due / self.seconds.max(1e-9)
         } else {
@@ -205,6 +205,9 @@ pub(in crate::result) mod tests {
         // A number of requests that took longer than it should.
         assert!(open(2400, 2400, 800).missed_rate().is_some());
         assert_eq!(open(3800, 3800, 950).missed_rate(), None);
+        // Datagrams that were lost.
+        let lost = RunResult { lost: 1200, ..open(2800, 2800, 0) };
+        assert!(lost.missed_rate().is_some_and(|doubt| doubt.contains("at 70 % of it")));
     }
 
     #[test]
