@@ -110,9 +110,45 @@ pub fn doubts(base: &Side, other: &Side) -> Vec<String> {
     if !alone.is_empty() {
         doubts.push(format!("one side alone has {}", alone.join(", ")));
     }
+    doubts.extend(differing_hits(base, other));
     doubts.extend(base.doubts());
     doubts.extend(other.doubts());
     doubts
+}
+
+/// True if a side's requests were not all served, or the sides served other things: then a better
+/// figure does not mean a better server.
+#[must_use]
+pub fn is_undecidable(base: &Side, other: &Side) -> bool {
+    let is_broken = |run: &RunResult| {
+        let unserved = run.total.refused + run.wrong + run.lost;
+        run.failure.is_some() || unserved * UNSERVED_PART > run.total.requests + run.lost
+    };
+    let mut all = pairs(base, other).flat_map(|(_, first, second)| first.iter().chain(second));
+    all.any(is_broken) || !differing_hits(base, other).is_empty()
+}
+
+/// One of this many requests may be refused or lost.
+const UNSERVED_PART: u64 = 1000;
+
+/// The difference in hit ratios, in points of percent, from which on the loads differ.
+const HITS_DIFFER: f64 = 1.0;
+
+/// The doubts about points at which one side found more keys than the other.
+fn differing_hits(base: &Side, other: &Side) -> Vec<String> {
+    let mean = |runs: &[RunResult]| {
+        let percents: Vec<f64> = runs.iter().filter_map(RunResult::hit_percent).collect();
+        #[allow(clippy::cast_precision_loss, reason = "a few runs")]
+        let count = percents.len() as f64;
+        (count > 0.0).then(|| percents.iter().sum::<f64>() / count)
+    };
+    let doubts = pairs(base, other).filter_map(|(at, first, second)| {
+        let (first, second) = (mean(first)?, mean(second)?);
+        let at = at.map(|place| format!("at {place}, ")).unwrap_or_default();
+        ((first - second).abs() > HITS_DIFFER)
+            .then(|| format!("{at}the hit ratios differ: {first:.1} % and {second:.1} %"))
+    });
+    doubts.collect()
 }
 
 /// Every measure that both sides have, place by place.
@@ -216,6 +252,31 @@ mod tests {
             doubts,
             ["stalled: nothing was answered in 6 of 11 seconds, which have no latency"]
         );
+    }
+
+    #[test]
+    fn a_server_that_refuses_requests_or_lost_its_items_is_not_better() {
+        let with = |fault: fn(&mut RunResult)| {
+            let mut run = run(1, &[9; 11]);
+            (run.gets.hits, run.gets.misses, run.total.requests) = (990, 10, 1000);
+            fault(&mut run);
+            side("r", vec![(None, run)])
+        };
+        let sound = with(|_| ());
+        assert!(!is_undecidable(&sound, &with(|run| run.total.refused = 1)));
+        assert!(!is_undecidable(&sound, &with(|run| run.gets.misses = 15)));
+        let faults: [fn(&mut RunResult); 5] = [
+            |run| run.total.refused = 1000,
+            |run| run.wrong = 2,
+            |run| run.lost = 2,
+            |run| run.failure = Some("closed".to_owned()),
+            |run| (run.gets.hits, run.gets.misses) = (0, 1000),
+        ];
+        for fault in faults {
+            assert!(is_undecidable(&sound, &with(fault)) && is_undecidable(&with(fault), &sound));
+        }
+        let doubts = doubts(&sound, &with(faults[4]));
+        assert_eq!(doubts[0], "the hit ratios differ: 99.0 % and 0.0 %");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{EXIT_PARTIAL, output};
-use crate::compare_results::{Line, Place, Side, doubts, lines, unpaired};
+use crate::compare_results::{Line, Place, Side, doubts, is_undecidable, lines, unpaired};
 use crate::figures::{Drawable, compare_results};
 use crate::result::RunResult;
 use crate::significance::Verdict;
@@ -40,8 +40,9 @@ pub(super) struct CompareArgs {
     /// Write the comparison into this file; `-`: print it, and the text to stderr.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// End with status 1 if the other is worse in anything by more than chance, and with 2 if too
-    /// little was measured to say so.
+    /// End with status 1 if the other is worse in anything by more than chance, and with 2 if that
+    /// cannot be decided: too little was measured, requests were refused or lost, or hit ratios
+    /// differ.
     #[arg(long)]
     fail_if_worse: bool,
 }
@@ -74,6 +75,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode> {
     let is_part =
         found.iter().any(|line| line.verdict.is_none()) || !unpaired(&base, &other).is_empty();
     Ok(match args.fail_if_worse {
+        true if is_undecidable(&base, &other) => ExitCode::from(EXIT_PARTIAL),
         true if found.iter().any(Line::is_worse) => ExitCode::FAILURE,
         true if is_part => ExitCode::from(EXIT_PARTIAL),
         _ => ExitCode::SUCCESS,
