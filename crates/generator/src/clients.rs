@@ -56,7 +56,8 @@ impl Clients {
     /// Makes every client without a request send one.
     pub(super) fn ask(&mut self, draw: &mut Draw) {
         while self.free > 0 && self.left > 0 {
-            let (op, key) = (draw.op(), draw.key());
+            let op = draw.op();
+            let key = draw.key(op);
             self.servers[draw.target(key)].waiting.push_back((op, key));
             self.free -= 1;
             self.left -= 1;

@@ -4,7 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1};
 
-use super::keys::{BadParameter, Keys};
+use super::keys::{BadParameter, Keys, Pattern};
 use super::spec::{Arrival, Ratio, Spec};
 use super::wire::Op;
 use crate::number::fits;
@@ -14,6 +14,8 @@ use crate::number::fits;
 pub(super) struct Draw {
     rng: SmallRng,
     keys: Keys,
+    /// The keys of sets, if gets and sets have a sequence each.
+    set_keys: Option<Keys>,
     key_count: u64,
     servers: u64,
     ratio: Ratio,
@@ -31,9 +33,13 @@ impl Draw {
     /// When the key pattern's parameter is invalid for its distribution.
     pub(super) fn new(spec: &Spec, index: usize) -> Result<Self, BadParameter> {
         let first = spec.keys / spec.threads.max(1) as u64 * index as u64;
+        let keys = Keys::new(spec.pattern, spec.keys, first)?;
+        // In one sequence, a ratio in turn would never get a key that it sets.
+        let has_two = spec.ratio_in_turn && spec.pattern == Pattern::Sequential;
         Ok(Self {
             rng: SmallRng::seed_from_u64(spec.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9)),
-            keys: Keys::new(spec.pattern, spec.keys, first)?,
+            set_keys: has_two.then(|| keys.clone()),
+            keys,
             key_count: spec.keys,
             servers: spec.targets.len() as u64,
             ratio: spec.ratio,
@@ -59,15 +65,16 @@ impl Draw {
     /// Keys of one server: those with remainder `target` when divided by the number of servers.
     #[inline]
     pub(super) fn keys(&mut self, op: Op, target: usize) -> &[u64] {
-        let first = self.key();
+        let first = self.key(op);
         let first = self.own(first, target as u64);
         self.keys_after(op, first)
     }
 
     /// A key of any server.
     #[inline]
-    pub(super) fn key(&mut self) -> u64 {
-        self.keys.next(&mut self.rng)
+    pub(super) fn key(&mut self, op: Op) -> u64 {
+        let of_sets = self.set_keys.as_mut().filter(|_| op == Op::Set);
+        of_sets.unwrap_or(&mut self.keys).next(&mut self.rng)
     }
 
     /// The server of a key.
@@ -83,7 +90,7 @@ impl Draw {
         self.drawn.push(first);
         let target = self.target(first) as u64;
         for _ in 1..if op == Op::Get { self.multiget } else { 1 } {
-            let key = self.key();
+            let key = self.key(op);
             self.drawn.push(self.own(key, target));
         }
         &self.drawn
@@ -113,6 +120,21 @@ impl Draw {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_alternating_load_gets_the_sequence_that_it_sets() {
+        let ratio = Ratio { sets: 1, gets: 1 };
+        let pattern = Pattern::Sequential;
+        let spec = Spec { ratio, pattern, ratio_in_turn: true, keys: 3, ..Spec::default() };
+        let mut draw = Draw::new(&spec, 0).unwrap();
+        let keys: Vec<u64> = (0..8)
+            .map(|_| {
+                let op = draw.op();
+                draw.key(op)
+            })
+            .collect();
+        assert_eq!(keys, [0, 0, 1, 1, 2, 2, 0, 0]);
+    }
 
     #[test]
     fn an_alternating_ratio_is_exact() {

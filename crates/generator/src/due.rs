@@ -65,7 +65,8 @@ impl Schedule {
             backlog.was_waiting = !backlog.waiting.is_empty();
         }
         while self.next_at() < clock && self.left > 0 && !self.is_too_much() {
-            let (op, key) = (draw.op(), draw.key());
+            let op = draw.op();
+            let key = draw.key(op);
             let due = Due { at: self.next_at(), op, key };
             self.backlogs[draw.target(key)].waiting.push_back(due);
             self.waiting += 1;
