@@ -58,6 +58,9 @@ enum Source {
     },
 }
 
+/// Standard deviations of more than this multiple of the keys are uniform.
+const WIDE: f64 = 10.0;
+
 /// A pattern has a parameter that is invalid for its distribution.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum BadParameter {
@@ -81,6 +84,8 @@ impl Keys {
         let source = match pattern {
             Pattern::Uniform => Source::Uniform,
             Pattern::Sequential => Source::Sequential { next: first % count },
+            // Nearly all draws would be outside of the keys; those inside are uniform to a thousandth.
+            Pattern::Gaussian { deviation } if deviation > WIDE * n => Source::Uniform,
             Pattern::Gaussian { deviation } => {
                 let deviation = if deviation == 0.0 { n / 6.0 } else { deviation };
                 Source::Gaussian(Normal::new(n / 2.0, deviation)?)
@@ -290,6 +295,14 @@ mod tests {
         {
             assert!(draws(pattern, 1000, 10_000).iter().all(|key| *key < 1000), "{pattern}");
             assert!(draws(pattern, 1, 100).iter().all(|key| *key == 0), "{pattern} of one key");
+        }
+    }
+
+    #[test]
+    fn a_wide_bell_is_uniform() {
+        for deviation in ["gaussian:10001", "gaussian:1e15"] {
+            let low = share(&draws(deviation, 1000, 100_000), |key| key < 500);
+            assert!((0.49..0.51).contains(&low), "{deviation}: {low}");
         }
     }
 
