@@ -4,7 +4,7 @@
 //! display.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -140,6 +140,7 @@ impl FromStr for Sizes {
 }
 
 pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
+    args.trace.as_deref().map(refuse_pipe).transpose()?;
     let workload = args.workload();
     let contenders = args.contenders()?;
     // An unreadable trace is reported before servers are started.
@@ -187,6 +188,18 @@ pub(super) fn run(args: &HitrateArgs) -> Result<ExitCode> {
     let is_partial = result.failure.is_some()
         || result.curves.iter().flat_map(|curve| &curve.points).any(|p| p.failure.is_some());
     Ok(if is_partial { ExitCode::from(EXIT_PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+/// The trace is read once for each curve, and from a pipe only the first reader gets its beginning.
+fn refuse_pipe(trace: &Path) -> Result<()> {
+    // Opening reports a missing one.
+    let is_file = trace.metadata().map_or(true, |found| found.is_file());
+    let named = trace.display();
+    ensure!(
+        is_file,
+        WrongUse(format!("{named}: a trace is a file, because it is read repeatedly"))
+    );
+    Ok(())
 }
 
 impl HitrateArgs {
@@ -359,4 +372,18 @@ fn row(name: &str, point: &Point) -> String {
         let _ = writeln!(text, "{name:16} {:>7} MB  ended early: {failure}", point.memory_mb);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_is_no_file_is_wrong_use() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(refuse_pipe(file.path()).is_ok());
+        for path in ["/dev/null", "/"] {
+            assert!(refuse_pipe(path.as_ref()).unwrap_err().is::<WrongUse>(), "{path}");
+        }
+    }
 }

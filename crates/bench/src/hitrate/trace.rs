@@ -111,7 +111,10 @@ pub fn open(path: &Path, format: Format) -> Result<Requests> {
         bail!("{}: the trace is empty", named());
     }
     if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || head.starts_with(&[0x1f, 0x8b]) {
-        bail!("{}: the trace is compressed; decompress it first (zstd -d, gunzip)", named());
+        bail!(
+            "{}: the trace is compressed; decompress it into a file first (zstd -d, gunzip)",
+            named()
+        );
     }
     let is_text = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
     if format == Format::Oracle && head.iter().take(TEXT_BYTES).all(is_text) {
