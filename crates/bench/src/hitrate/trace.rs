@@ -307,9 +307,10 @@ impl Iterator for Lines {
     }
 }
 
-/// A number is its own id; other keys are hashed to 64 bits.
+/// A number is its own id; other keys, also `+7` and `007`, are hashed to 64 bits.
 fn id_of(key: &str) -> u64 {
-    key.parse().unwrap_or_else(|_| {
+    let number = key.parse().ok().filter(|number: &u64| number.to_string() == key);
+    number.unwrap_or_else(|| {
         let mut hasher = std::hash::DefaultHasher::new();
         hasher.write(key.as_bytes());
         hasher.finish()
@@ -355,6 +356,9 @@ mod tests {
     fn each_format_is_read() {
         let (requests, error) = read(Format::Csv, b"7,100\n8,200\n");
         assert_eq!((requests, error), (vec![get(7, 1, 100), get(8, 1, 200)], None));
+        let (requests, _) = read(Format::Csv, b"007,1\n7,1\n+7,1\nseven,1\n");
+        let ids: std::collections::HashSet<u64> = requests.iter().map(|one| one.id).collect();
+        assert!(ids.len() == 4 && ids.contains(&7), "{ids:?}");
         let (requests, _) = read(Format::Csv, b"0,7,100\n1,8,200\n");
         assert_eq!(requests[1], get(8, 1, 200));
         let (requests, _) = read(Format::Csv, b"op,size,key\nget,5,1\nset,6,2\ndelete,0,1\n");
