@@ -117,9 +117,9 @@ impl System {
         self.hosts.lines().filter_map(line).collect()
     }
 
-    /// The addresses of the first candidate name of the host that has any. If a query for an earlier
-    /// candidate fails, the later ones do not count: they may be another service's, such as those of
-    /// a wildcard, while the resolver does not reach the domain of the right one.
+    /// The addresses of the first candidate name of the host that has any. If a query for an
+    /// earlier candidate fails, the later ones do not count: they may be another service's, such as
+    /// those of a wildcard, while the resolver does not reach the domain of the right one.
     fn searched(
         &self,
         host: &str,

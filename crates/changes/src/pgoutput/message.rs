@@ -207,8 +207,8 @@ impl<'m> Reader<'m> {
         self.bytes(count as usize)
     }
 
-    /// A text terminated by a zero byte. Any user can choose the prefix of a message, so a name that
-    /// is not UTF-8 is no fault: with its replacement characters, it is a name that no rule has.
+    /// A text terminated by a zero byte. Any user can choose the prefix of a message, so a name
+    /// that is not UTF-8 is no fault: with replacement characters, it is a name that no rule has.
     fn name(&mut self) -> Result<Cow<'m, str>, Malformed> {
         let len = self.0.iter().position(|byte| *byte == 0).ok_or(Malformed::CutOff)?;
         let text = self.bytes(len)?;

@@ -505,7 +505,7 @@ impl Reading {
                     self.decoder.push(&message);
                     self.read = self.read.max(self.decoder.position());
                 }
-                // Keepalive: the place that was sent, the server's clock, whether it requests an answer.
+                // Keepalive: the place sent, the server's clock, whether it requests an answer.
                 Ok(b'k') if message.len() >= 17 => {
                     let end = message.get_u64();
                     if !self.decoder.is_open() && end > self.read {
