@@ -144,16 +144,16 @@ pub fn curves(result: &HitrateResult) -> String {
         let _ = writeln!(text, "\n{} MB", least.memory_mb);
         for curve in &result.curves {
             let Some(point) = curve.points.get(index) else { continue };
-            let ratio = point.counts.miss_ratio();
+            let missed = result.missed_percent(point);
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 40")]
-            let bar = (ratio * BAR as f64).round() as usize;
+            let bar = (missed.unwrap_or(0.0) / 100.0 * BAR as f64).round() as usize;
+            let missed = missed.map_or_else(|| "-".to_owned(), |missed| format!("{missed:.2} %"));
             let mark = if point.failure.is_some() { " (ended early)" } else { "" };
             let resident = point.resident_mb().map(|mb| format!("{mb:.0} MB")).unwrap_or_default();
             let _ = writeln!(
                 text,
-                "  {:16} {:>6.2} % {resident:>9} {}{mark}",
+                "  {:16} {missed:>8} {resident:>9} {}{mark}",
                 curve.name,
-                ratio * 100.0,
                 "#".repeat(bar)
             );
         }

@@ -15,7 +15,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use indicatif::ProgressBar;
 
-use super::interrupt::{self, INTERRUPTED};
+use super::interrupt;
 use super::run;
 use super::{EXIT_PARTIAL, WrongUse, output};
 use crate::hitrate::belady::Spool;
@@ -26,7 +26,7 @@ use crate::hitrate::servers::{self, Contender};
 use crate::hitrate::synthetic::{Scan, Synthetic};
 use crate::hitrate::trace::Format;
 use crate::hitrate::{BOUND, BOUND_WITH_SIZES, Counts, Curve, Footprint, HitrateResult, Point};
-use crate::hitrate::{SCHEMA, SCHEMA_VERSION, Source, Workload};
+use crate::hitrate::{INTERRUPTED, SCHEMA, SCHEMA_VERSION, Source, Workload};
 use crate::host::Host;
 use crate::process::Server;
 use crate::terminal;
@@ -262,7 +262,7 @@ impl HitrateArgs {
                     }
                 }
                 progress.answered.fetch_add(1, Ordering::Relaxed);
-                ensure!(!progress.stop.load(Ordering::Relaxed), "interrupted");
+                ensure!(!progress.stop.load(Ordering::Relaxed), INTERRUPTED);
             }
             let mut known = spool.known()?;
             ensure!(
@@ -361,13 +361,15 @@ fn row(name: &str, point: &Point) -> String {
     let rate = point.counts.gets as f64 / point.seconds.max(1e-9);
     let resident = point.resident_mb().map(|mb| format!(", {mb:.0} MB resident"));
     let resident = resident.unwrap_or_default();
-    let _ = writeln!(
-        text,
-        "{name:16} {:>7} MB  {:>6.2} % of {} gets missed, {rate:.0} gets a second{resident}",
-        point.memory_mb,
-        point.counts.miss_ratio() * 100.0,
-        point.counts.gets
-    );
+    if point.counts.gets > 0 {
+        let _ = writeln!(
+            text,
+            "{name:16} {:>7} MB  {:>6.2} % of {} gets missed, {rate:.0} gets a second{resident}",
+            point.memory_mb,
+            point.counts.miss_ratio() * 100.0,
+            point.counts.gets
+        );
+    }
     if let Some(failure) = &point.failure {
         let _ = writeln!(text, "{name:16} {:>7} MB  ended early: {failure}", point.memory_mb);
     }

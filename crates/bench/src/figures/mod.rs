@@ -186,11 +186,11 @@ fn miss_ratios(
     label: &str,
     memory: impl Fn(&Point) -> f64,
 ) -> Result<String> {
-    let at = |point: &Point| (memory(point), point.counts.miss_ratio() * 100.0);
+    let at = |point: &Point| Some((memory(point), hitrate.missed_percent(point)?));
     let series: Vec<(&str, Vec<(f64, f64)>)> = hitrate
         .curves
         .iter()
-        .map(|curve| (curve.name.as_str(), curve.points.iter().map(at).collect()))
+        .map(|curve| (curve.name.as_str(), curve.points.iter().filter_map(at).collect()))
         .collect();
     let sizes = hitrate.curves.first().map(|curve| curve.points.iter());
     let log_x = sizes.is_some_and(|points| axis::spans_much(points.map(&memory)));
@@ -208,4 +208,21 @@ fn by_nines(histogram: &hdrhistogram::Histogram<u64>) -> Vec<(f64, f64)> {
     #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run")]
     let at = |nines: f64| histogram.value_at_quantile(1.0 - 10f64.powf(-nines)) as f64 / 1000.0;
     steps.map(|nines| (nines, at(nines))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_never_answered_has_no_point() {
+        let drawn = |point| {
+            let result = crate::hitrate::tests::result(None, &[point]);
+            of_hitrate(&result).unwrap()[0].svg.clone()
+        };
+        assert!(drawn((10, 9, None)).contains("server: 10 at 8 MB"));
+        let svg = drawn((0, 0, Some("closed")));
+        assert!(svg.contains("Belady's bound: 2 at 8 MB") || svg.contains("bound: 2 at 8 MB"));
+        assert!(!svg.contains("server: "), "{svg}");
+    }
 }

@@ -241,18 +241,17 @@ fn of_hitrate(hitrate: &HitrateResult) -> Option<String> {
     let (bound, servers) = hitrate.curves.split_first()?;
     let middle = bound.points.len() / 2;
     let missed = |curve: &crate::hitrate::Curve| {
-        let point = curve.points.get(middle).filter(|point| point.failure.is_none())?;
-        Some(point.counts.miss_ratio() * 100.0)
+        curve.points.get(middle).and_then(|point| hitrate.missed_percent(point))
     };
     let mut all: Vec<(f64, &str)> =
         servers.iter().filter_map(|curve| Some((missed(curve)?, curve.name.as_str()))).collect();
     all.sort_by(|one, other| one.0.total_cmp(&other.0));
     let listed: Vec<String> =
         all.iter().map(|(missed, name)| format!("{name} {missed:.2} %")).collect();
+    let listed = if listed.is_empty() { "no server".to_owned() } else { listed.join(", ") };
     Some(format!(
-        "Gets missed at {} MB, the least first: {}; {} is {:.2} %.",
+        "Gets missed at {} MB, the least first: {listed}; {} is {:.2} %.",
         bound.points.get(middle)?.memory_mb,
-        listed.join(", "),
         bound.name,
         missed(bound)?
     ))
@@ -353,9 +352,20 @@ fn runs(result: &Drawable) -> Vec<&RunResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hitrate::tests::result;
 
     fn entry(name: &'static str, value: f64, range: Option<(f64, f64)>) -> Entry<'static> {
         Entry { name, value, range, at: String::new() }
+    }
+
+    #[test]
+    fn a_server_that_was_cut_short_is_not_ranked() {
+        let said = |failure, point| of_hitrate(&result(failure, &[point])).unwrap();
+        let bound = "; Belady's bound is 2.00 %.";
+        let start = "Gets missed at 8 MB, the least first: ";
+        assert_eq!(said(None, (0, 0, Some("closed"))), format!("{start}no server{bound}"));
+        let cut = Some("the trace was cut short");
+        assert_eq!(said(cut, (10, 9, cut)), format!("{start}server 10.00 %{bound}"));
     }
 
     #[test]

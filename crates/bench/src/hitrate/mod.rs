@@ -41,6 +41,9 @@ pub const BOUND: &str = "Belady's bound";
 /// The name of the curve of the cache that knows the future and also evicts by bytes.
 pub const BOUND_WITH_SIZES: &str = "Belady with sizes";
 
+/// The failure of a replay, and of its result, that the user ended.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+
 /// The source of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -200,6 +203,16 @@ impl Counts {
 }
 
 impl HitrateResult {
+    /// The share of a point's gets that missed, in percent; `None` if its replay was cut short or
+    /// had no gets. A replay to the end of a truncated trace was not.
+    #[must_use]
+    pub fn missed_percent(&self, point: &Point) -> Option<f64> {
+        let is_end_of_trace =
+            |failure: &str| failure != INTERRUPTED && self.failure.as_deref() == Some(failure);
+        (point.failure.as_deref().is_none_or(is_end_of_trace) && point.counts.gets > 0)
+            .then(|| point.counts.miss_ratio() * 100.0)
+    }
+
     /// Reads a result file.
     ///
     /// # Errors
@@ -233,5 +246,57 @@ impl HitrateResult {
             }
         }
         doubts
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A result with a bound and one server, `curve` of whose points are (gets, hits, failure).
+    pub(crate) fn result(
+        failure: Option<&str>,
+        points: &[(u64, u64, Option<&str>)],
+    ) -> HitrateResult {
+        let point = |&(gets, hits, failure): &(u64, u64, Option<&str>)| Point {
+            memory_mb: 8,
+            counts: Counts { gets, hits, refused: 0 },
+            seconds: 1.0,
+            resident_bytes: None,
+            failure: failure.map(str::to_owned),
+        };
+        let curve = |name: &str, points: Vec<Point>| Curve {
+            name: name.to_owned(),
+            command: Vec::new(),
+            points,
+        };
+        let bound = points.iter().map(|_| point(&(100, 98, None))).collect();
+        let source = Source::File { path: "t.csv".into(), format: Format::Csv };
+        HitrateResult {
+            schema: SCHEMA.to_owned(),
+            version: SCHEMA_VERSION,
+            started: 0,
+            command: Vec::new(),
+            host: Host::here(),
+            workload: Workload { source, limit: None, warm_up: 0 },
+            footprint: Footprint::default(),
+            curves: vec![curve(BOUND, bound), curve("server", points.iter().map(point).collect())],
+            failure: failure.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_point_that_was_cut_short_or_has_no_gets_has_no_ratio() {
+        let missed = |failure, point| {
+            let result = result(failure, &[point]);
+            result.missed_percent(&result.curves[1].points[0])
+        };
+        assert_eq!(missed(None, (100, 90, None)), Some(10.0));
+        assert_eq!(missed(None, (100, 90, Some("closed"))), None);
+        assert_eq!(missed(None, (0, 0, None)), None);
+        assert_eq!(missed(Some(INTERRUPTED), (100, 90, Some(INTERRUPTED))), None);
+        // A truncated trace, and a server that closed.
+        assert_eq!(missed(Some("cut short"), (100, 90, Some("cut short"))), Some(10.0));
+        assert_eq!(missed(Some("cut short"), (100, 90, Some("closed"))), None);
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::trace::{Action, Request};
-use super::{Counts, Point, Workload};
+use super::{Counts, INTERRUPTED, Point, Workload};
 use generator::Progress;
 use generator::number::fits;
 use generator::sizes::VALUE_BYTES_MAX;
@@ -67,7 +67,7 @@ fn all(
         let uncounted = workload.warm_up.saturating_sub(first).min(group.len() as u64);
         let outcome = asker.group(group, fits(uncounted), counts);
         group.clear();
-        ensure!(!progress.stop.load(Ordering::Relaxed), "interrupted");
+        ensure!(!progress.stop.load(Ordering::Relaxed), INTERRUPTED);
         outcome
     };
     for request in workload.requests()? {

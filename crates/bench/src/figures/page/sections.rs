@@ -157,12 +157,9 @@ fn of_hitrate(html: &mut String, hitrate: &HitrateResult) {
         for point in &curve.points {
             let mark = if point.failure.is_some() { " (cut short)" } else { "" };
             let resident = point.resident_mb().map(|mb| format!("<br>{mb:.0} MB resident"));
-            let _ = write!(
-                html,
-                "<td>{:.2}{mark}{}</td>",
-                point.counts.miss_ratio() * 100.0,
-                resident.unwrap_or_default()
-            );
+            let missed = hitrate.missed_percent(point);
+            let missed = missed.map_or_else(|| "-".to_owned(), |missed| format!("{missed:.2}"));
+            let _ = write!(html, "<td>{missed}{mark}{}</td>", resident.unwrap_or_default());
         }
     }
     let _ = writeln!(html, "</tr></table></div>");
