@@ -84,7 +84,7 @@ impl Keys {
         let source = match pattern {
             Pattern::Uniform => Source::Uniform,
             Pattern::Sequential => Source::Sequential { next: first % count },
-            // Nearly all draws would be outside of the keys; those inside are uniform to a thousandth.
+            // Nearly all draws would miss the keys; the others are uniform to a thousandth.
             Pattern::Gaussian { deviation } if deviation > WIDE * n => Source::Uniform,
             Pattern::Gaussian { deviation } => {
                 let deviation = if deviation == 0.0 { n / 6.0 } else { deviation };
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_bell_is_uniform() {
+    fn a_wide_gaussian_pattern_is_uniform() {
         for deviation in ["gaussian:10001", "gaussian:1e15"] {
             let low = share(&draws(deviation, 1000, 100_000), |key| key < 500);
             assert!((0.49..0.51).contains(&low), "{deviation}: {low}");
