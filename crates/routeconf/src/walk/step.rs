@@ -4,8 +4,8 @@ use hashing::spooky_hash32;
 
 use super::{Question, Step, StepCondition, Walker};
 use crate::ast::{
-    CommandClass, Failover, FailoverPolicy, Member, PoolId, PoolRoute, Route, RouteId, Shadow,
-    ShadowKeys, ShardSplit, ShardSplits,
+    Command, CommandClass, Failover, FailoverPolicy, Member, PoolId, PoolRoute, Route, RouteId,
+    Shadow, ShadowKeys, ShardSplit, ShardSplits,
 };
 use crate::select::{self, Replicas};
 
@@ -184,6 +184,48 @@ impl Walker<'_> {
                     .for_each(|route| self.go(step, route, StepCondition::Sometimes, question));
             }
             _ => self.through(route, step, question),
+        }
+        self.look_first(route, step, question);
+    }
+
+    /// The requests by which a route looks at the present item before or after the client's, if
+    /// they take another path.
+    fn look_first(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
+        let (child, operations): (_, &[Command]) = match (route, question.operation) {
+            (
+                Route::BigValue { target, .. },
+                Command::Append | Command::Prepend | Command::Touch,
+            ) => (*target, &[Command::Get]),
+            (
+                Route::L1L2SizeSplit(split),
+                Command::Append
+                | Command::Prepend
+                | Command::Touch
+                | Command::Incr
+                | Command::Decr
+                | Command::MetaArithmetic,
+            ) => (split.l1, &[Command::Get]),
+            (Route::L1L2Cache { l1, ncache_update_period: 1.., .. }, operation)
+                if !matches!(
+                    operation,
+                    Command::Get
+                        | Command::Gets
+                        | Command::LeaseGet
+                        | Command::Set
+                        | Command::Delete
+                ) =>
+            {
+                (*l1, &[Command::Gets, Command::Cas])
+            }
+            _ => return,
+        };
+        for operation in operations {
+            let look = Question { operation: *operation, ..*question };
+            let when = StepCondition::Sometimes;
+            let look = self.step(child, when, &step.key, step.hashed, &look);
+            if step.next.iter().all(|other| other.next != look.next) {
+                step.next.push(look);
+            }
         }
     }
 
