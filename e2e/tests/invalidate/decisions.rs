@@ -119,6 +119,29 @@ fn a_session_without_statement_texts_is_a_gap_for_comment_keys() {
 }
 
 #[test]
+fn a_function_logged_without_its_comments_is_a_gap_for_comment_keys() {
+    for brand in Brand::ALL {
+        let flags = ["--binlog-format=STATEMENT", "--log-bin-trust-function-creators=1"];
+        let database = Mysqld::start(brand, 1, &flags);
+        database.sql("CREATE TABLE t (a INT)");
+        let mut session = database.session();
+        let function =
+            "CREATE FUNCTION f() RETURNS INT BEGIN INSERT INTO t VALUES (1); RETURN 1; END";
+        session.run(&format!("DELIMITER //\n{function}//\nDELIMITER ;\nSELECT 1")).unwrap();
+        let server = cache();
+        let source = mysqld_source(&[&database], "");
+        let delivery = "[delivery]\non_gap = \"flush\"";
+        let keys = "comments = true";
+        let mut invalidator = Invalidator::new(&source, keys, &[server.addr()], delivery);
+        invalidator.start(&[]);
+        fill(&server, &["user:1"]);
+        session.run("DO f() /* mc:del user:1 */").unwrap();
+        until_absent(&server, &["user:1"], &["user:1"], &invalidator);
+        invalidator.until("gaps", |count| count == 1);
+    }
+}
+
+#[test]
 fn unsupported_tables_and_log_settings_are_refused() {
     let server = cache();
     let refused =
