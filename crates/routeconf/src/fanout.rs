@@ -142,10 +142,13 @@ impl Bounds<'_> {
             Route::KeySplit { destination, replicas, .. } => {
                 times(u64::from(*replicas), self.requests(*destination))
             }
-            // A get of the small one, one of the large one, and a copy.
-            Route::L1L2Cache { l1, l2, .. } => self.sum([l1, l2, l1]),
+            // Of the small one: a get, the removal of a noted miss, a copy, and its cas unique. Of
+            // the large one: the value, and a reply of its own.
+            Route::L1L2Cache { l1, l2, .. } => self.sum([l1, l1, l1, l1, l1, l2, l2]),
+            // A mark without a value is read again and removed.
             Route::L1L2SizeSplit(split) => {
-                times(u64::from(split.retries) + 1, self.sum([&split.l1, &split.l2]))
+                let (l1, l2) = (&split.l1, &split.l2);
+                times(u64::from(split.retries) + 1, self.sum([l1, l1, l1, l2]))
             }
             Route::Latest(latest) => self.tries(latest.failover_count, &latest.children),
             Route::LoadBalancer(balancer) => {

@@ -478,14 +478,19 @@ fn a_delete_with_a_cas_unique_reaches_all_names_of_a_shard() {
         assert_eq!(cluster.direct[0].store(Command::Set, key, "x"), Outcome::Stored);
     }
     let unique = cluster.rig.ask(&Request::new(Command::Gets, b"a:17:k")).number;
-    let mut delete = |unique: u64| {
+    let Cluster { rig, direct, .. } = &mut cluster;
+    let delete = |rig: &mut Rig, unique: u64| {
         let words = format!("C{unique}").into_bytes();
         let request = Request { words: &words, ..Request::new(Command::MetaDelete, b"a:17:k") };
-        cluster.rig.ask(&request).outcome
+        rig.ask(&request).outcome
     };
-    assert_eq!(delete(unique + 100), Outcome::Meta(MetaCode::Ex));
-    assert_eq!(delete(unique), Outcome::Meta(MetaCode::Hd));
-    let Cluster { rig, direct, .. } = &mut cluster;
+    assert_eq!(delete(rig, unique + 100), Outcome::Meta(MetaCode::Ex));
+    // A delete of the other names would have been sent before this get, on the same connection.
+    assert_eq!(rig.get("a:17:k"), Ok(Some("x".to_owned())));
+    for key in names {
+        assert_eq!(direct[0].get(key), Ok(Some("x".to_owned())), "{key}");
+    }
+    assert_eq!(delete(rig, unique), Outcome::Meta(MetaCode::Hd));
     rig.eventually("all names are deleted", |rig| {
         rig.turn();
         names.iter().all(|key| direct[0].get(key) == Ok(None))

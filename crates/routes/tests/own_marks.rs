@@ -28,6 +28,8 @@ struct Memory {
     /// The latest expiry time of each key.
     exptimes: Mutex<BTreeMap<Vec<u8>, i64>>,
     deleted: Mutex<Items>,
+    /// All requests.
+    asked: Mutex<Vec<Command>>,
     refuses: bool,
 }
 
@@ -40,11 +42,19 @@ impl Memory {
             OwnedReply { key, flags, value, number, ..OwnedReply::of(outcome) }
         };
         let has = item.is_some();
+        self.asked.lock().unwrap().push(request.op);
+        let is_number = |item: &(u32, Vec<u8>)| item.1.iter().all(u8::is_ascii_digit);
         if has && matches!(request.op, Command::Touch | Command::Gat | Command::Gats) {
             self.exptimes.lock().unwrap().insert(request.key.to_vec(), request.exptime);
         }
         match request.op {
             Command::Touch if has => OwnedReply::of(Outcome::Touched),
+            Command::Incr | Command::Decr if has => match item.is_some_and(|item| is_number(&item))
+            {
+                true => OwnedReply::of(Outcome::Number),
+                false => OwnedReply::from(Failure::ClientError),
+            },
+            Command::MetaArithmetic if has => OwnedReply::of(Outcome::Meta(MetaCode::Hd)),
             Command::Get | Command::Gets | Command::Gat | Command::Gats => item
                 .map_or_else(|| OwnedReply::of(Outcome::NotFound), |it| found(Outcome::Found, it)),
             Command::LeaseGet => match item {
@@ -155,27 +165,51 @@ fn a_large_append_to_a_small_value_is_refused() {
     assert_eq!(rig.get("k"), Ok(Some("smaller".to_owned())));
 }
 
-const SMALL_CHANGES: [Command; 2] = [Command::Append, Command::Prepend];
-
+/// A list or a mark that is changed has no value any more. The reply says so, and gets miss.
 #[test]
-fn a_small_append_to_a_large_value_is_refused() {
+fn a_small_change_of_a_large_value_is_reported_as_its_loss() {
     let refused = Outcome::Failed(Failure::ClientError);
     let mut pieces = rig(big(&Arc::default()));
     let mut tiers = rig(split(&Arc::default(), &Arc::default()));
     for rig in [&mut pieces, &mut tiers] {
-        assert_eq!(rig.ask(&store(Command::Set, "k", LARGE)).outcome, Outcome::Stored);
-        for op in SMALL_CHANGES {
-            assert_eq!(rig.ask(&store(op, "k", b"er")).outcome, refused);
-            let mode = if op == Command::Append { &b"MA"[..] } else { b"MP" };
-            let meta = Request { words: mode, ..store(Command::MetaSet, "k", b"er") };
-            assert_eq!(rig.ask(&meta).outcome, refused);
+        for op in [Command::Append, Command::Prepend] {
+            assert_eq!(rig.ask(&store(Command::Set, "k", LARGE)).outcome, Outcome::Stored);
+            assert_eq!(rig.ask(&store(op, "k", b"er")).outcome, refused, "{op:?}");
+            assert_eq!(rig.get("k"), Ok(None));
         }
-        assert_eq!(rig.get("k"), Ok(Some(String::from_utf8(LARGE.to_vec()).unwrap())));
     }
     // The mark of a lease-set is a number.
-    assert_eq!(tiers.ask(&store(Command::LeaseSet, "n", LARGE)).outcome, Outcome::Stored);
     for op in [Command::Incr, Command::Decr, Command::MetaArithmetic] {
-        assert_eq!(tiers.ask(&store(op, "n", b"")).outcome, refused);
+        assert_eq!(tiers.ask(&store(Command::LeaseSet, "n", LARGE)).outcome, Outcome::Stored);
+        assert_eq!(tiers.ask(&store(op, "n", b"")).outcome, refused, "{op:?}");
+    }
+}
+
+/// Requests that follow on the same connection must not overtake a change.
+#[test]
+fn a_change_is_sent_before_the_route_looks_at_the_item() {
+    let ops = [
+        Command::Add,
+        Command::Append,
+        Command::Cas,
+        Command::Decr,
+        Command::Incr,
+        Command::Prepend,
+        Command::Replace,
+        Command::Touch,
+    ];
+    let (target, l1, near) = (Arc::default(), Arc::default(), Arc::default());
+    let routes = [
+        (rig(big(&target)), &target),
+        (rig(split(&l1, &Arc::default())), &l1),
+        (rig(tiers(&near, &Arc::default(), 1000)), &near),
+    ];
+    for (mut rig, memory) in routes {
+        for op in ops {
+            memory.asked.lock().unwrap().clear();
+            rig.ask(&store(op, "k", b"1"));
+            assert_eq!(memory.asked.lock().unwrap()[0], op);
+        }
     }
 }
 
@@ -266,17 +300,14 @@ fn a_noted_miss_is_not_changed() {
     let l1 = Arc::new(Memory::default());
     let mut rig = rig(tiers(&l1, &Arc::default(), 1000));
     let ncache = || (0x1_0000, b"ncache".to_vec());
-    let meta = Outcome::Meta;
     let cases = [
         (store(Command::Add, "k", b"v"), Outcome::Stored, true),
-        (store(Command::Replace, "k", b"v"), Outcome::NotStored, false),
         (store(Command::Append, "k", b"v"), Outcome::NotStored, false),
+        (store(Command::Prepend, "k", b"v"), Outcome::NotStored, false),
         (Request { number: 1, ..store(Command::Cas, "k", b"v") }, Outcome::NotFound, false),
         (store(Command::Incr, "k", b""), Outcome::NotFound, false),
         (store(Command::Touch, "k", b""), Outcome::NotFound, false),
-        (store(Command::MetaArithmetic, "k", b""), meta(MetaCode::Nf), false),
-        (store(Command::MetaDebug, "k", b""), meta(MetaCode::En), false),
-        (store(Command::MetaInfo, "k", b""), Outcome::NotFound, false),
+        (store(Command::Replace, "k", b"v"), Outcome::Stored, true),
         (store(Command::Set, "k", b"v"), Outcome::Stored, true),
     ];
     for (request, outcome, stores) in cases {

@@ -625,12 +625,17 @@ fn a_delete_with_a_cas_unique_reaches_all_names() {
         cluster.set(name, "v");
     }
     let unique = cluster.rig.ask(&Request::new(Command::Gets, b"k")).number;
-    let mut delete = |words: &str| {
+    let delete = |rig: &mut Rig, words: &str| {
         let words = words.as_bytes();
-        cluster.rig.ask(&Request { words, ..Request::new(Command::MetaDelete, b"k") }).outcome
+        rig.ask(&Request { words, ..Request::new(Command::MetaDelete, b"k") }).outcome
     };
-    assert_eq!(delete(&format!("C{}", unique + 100)), Outcome::Meta(MetaCode::Ex));
-    assert_eq!(delete(&format!("C{unique}")), Outcome::Meta(MetaCode::Hd));
+    let refused = delete(&mut cluster.rig, &format!("C{}", unique + 100));
+    assert_eq!(refused, Outcome::Meta(MetaCode::Ex));
+    // A delete of the other names would have been sent before these gets.
+    for name in NAMES {
+        assert_eq!(cluster.rig.get(name), Ok(Some("v".to_owned())), "{name}");
+    }
+    assert_eq!(delete(&mut cluster.rig, &format!("C{unique}")), Outcome::Meta(MetaCode::Hd));
     for name in NAMES {
         cluster.rig.eventually(name, |rig| rig.get(name) == Ok(None));
     }

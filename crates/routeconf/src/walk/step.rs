@@ -185,12 +185,12 @@ impl Walker<'_> {
             }
             _ => self.through(route, step, question),
         }
-        self.look_first(route, step, question);
+        self.look(route, step, question);
     }
 
-    /// The requests by which a route looks at the present item before or after the client's, if
-    /// they take another path.
-    fn look_first(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
+    /// The requests by which a route looks at the present item after the client's, if they take
+    /// another path.
+    fn look(&self, route: &Route, step: &mut Step, question: &Question<'_>) {
         let (child, operations): (_, &[Command]) = match (route, question.operation) {
             (
                 Route::BigValue { target, .. },
@@ -205,18 +205,19 @@ impl Walker<'_> {
                 | Command::Decr
                 | Command::MetaArithmetic,
             ) => (split.l1, &[Command::Get]),
-            (Route::L1L2Cache { l1, ncache_update_period: 1.., .. }, operation)
-                if !matches!(
-                    operation,
-                    Command::Get
-                        | Command::Gets
-                        | Command::LeaseGet
-                        | Command::Set
-                        | Command::Delete
-                ) =>
-            {
-                (*l1, &[Command::Gets, Command::Cas])
-            }
+            (
+                Route::L1L2Cache { l1, ncache_update_period: 1.., .. },
+                Command::Add
+                | Command::Append
+                | Command::Cas
+                | Command::Decr
+                | Command::Gat
+                | Command::Gats
+                | Command::Incr
+                | Command::MetaSet
+                | Command::Prepend
+                | Command::Touch,
+            ) => (*l1, &[Command::Gets, Command::Cas]),
             _ => return,
         };
         for operation in operations {

@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hashing::spooky_hash32;
+use proto::answer::MetaCode;
 
 use super::all::worse;
 use super::plain_store::{failed, marked, plain_form, refused_change, refused_flag, stores_flag};
@@ -120,12 +121,14 @@ impl BigValueRoute {
         reply
     }
 
-    /// Touches the pieces, then their list.
+    /// Touches an item, and then the pieces if it is a list: the client's later requests must not
+    /// overtake its touch.
     async fn touch(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        let held = self.target.route(cx, request.derived(Command::Get, request.key)).await;
-        if held.outcome.failure().is_some() {
-            return held;
+        let reply = self.target.route(cx, request).await;
+        if reply.outcome != Outcome::Touched {
+            return reply;
         }
+        let held = self.target.route(cx, request.derived(Command::Get, request.key)).await;
         if held.flags & BIG_VALUE != 0
             && let Some(list) = List::parse(&held.value)
         {
@@ -134,19 +137,20 @@ impl BigValueRoute {
                 return touched;
             }
         }
-        self.target.route(cx, request).await
+        reply
     }
 
-    /// Adds to a value, unless it is a list.
+    /// Adds to an item. If that was a list, it is one no more, and its value is lost.
     async fn append(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        let reply = self.target.route(cx, request).await;
+        if !matches!(reply.outcome, Outcome::Stored | Outcome::Meta(MetaCode::Hd)) {
+            return reply;
+        }
         let held = self.target.route(cx, request.derived(Command::Get, request.key)).await;
-        if held.outcome.failure().is_some() {
-            return held;
+        if held.flags & BIG_VALUE == 0 {
+            return reply;
         }
-        if held.flags & BIG_VALUE != 0 {
-            return refused_change(b"the present value is stored in pieces");
-        }
-        self.target.route(cx, request).await
+        refused_change(b"the value was stored in pieces, and is lost")
     }
 
     fn hide(&self, reply: &mut OwnedReply) {

@@ -1,6 +1,6 @@
 //! `L1L2CacheRoute`: a small cache before a large one. Hits of the large one are copied into the
-//! small one. Its misses can also be noted there for a while. Clients never see such a noted miss:
-//! gets take it for a miss, and changes of items remove it first.
+//! small one. Its misses can also be noted there for a while. Gets take a noted miss for a miss, and
+//! changes that found one remove it. Only `me` and rare forms of `ms`, `ma` and `md` see it.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use proto::text::Words;
 use super::all::copy_aside;
 use super::big_value::refused;
 use super::plain_store::{plain_form, refused_flag, stores_flag};
-use super::{Answer, Route, RouteRef, words};
+use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::SendCell;
-use upstream::{Command, Outcome, OwnedReply, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request};
 
 /// Marks a noted miss, in client flags (mcrouter: `MC_MSG_FLAG_NEGATIVE_CACHE`).
 const NOTED_MISS: u32 = 0x1_0000;
@@ -42,27 +42,20 @@ fn without_unique(told: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns true for a command that would take a noted miss for an item. A plain store replaces it.
-fn needs_an_item(request: &Request<'_>) -> bool {
-    let has = |letter| words::find(request.words, letter).is_some();
-    match request.op {
-        Command::Add
-        | Command::Append
-        | Command::Cas
-        | Command::Decr
-        | Command::Incr
-        | Command::MetaArithmetic
-        | Command::MetaDebug
-        | Command::MetaInfo
-        | Command::Prepend
-        | Command::Replace
-        | Command::Touch => true,
-        // The item stays.
-        Command::MetaDelete => has(b'I') || has(b'x'),
-        Command::MetaSet => {
-            !has(b'G') && plain_form(request).is_none_or(|plain| plain.op != Command::Set)
+/// The reply that a request would get for a missing item, if `outcome` can come from a noted miss.
+/// `op` is the plain form's. Nothing has to be known of a plain store, which replaces a noted miss.
+fn of_missing(op: Command, outcome: Outcome) -> Option<(Outcome, MetaCode)> {
+    match (op, outcome) {
+        (Command::Add, Outcome::NotStored | Outcome::Meta(MetaCode::Ns))
+        | (Command::Append | Command::Prepend, Outcome::Stored | Outcome::Meta(MetaCode::Hd)) => {
+            Some((Outcome::NotStored, MetaCode::Ns))
         }
-        _ => false,
+        (Command::Cas, Outcome::Exists | Outcome::Meta(MetaCode::Ex))
+        | (Command::Touch, Outcome::Touched)
+        | (Command::Incr | Command::Decr, Outcome::Failed(Failure::ClientError)) => {
+            Some((Outcome::NotFound, MetaCode::Nf))
+        }
+        _ => None,
     }
 }
 
@@ -180,23 +173,19 @@ impl L1L2CacheRoute {
         }
     }
 
-    /// A command that would take a noted miss for an item. A refused `add` or `cas` has changed
-    /// nothing, so these look for a noted miss only after a refusal.
-    async fn change(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        let plain = plain_form(&request);
-        if plain.is_some_and(|plain| matches!(plain.op, Command::Add | Command::Cas)) {
-            let reply = self.l1.route(cx, request).await;
-            let is_refused = matches!(
-                reply.outcome,
-                Outcome::NotStored | Outcome::Exists | Outcome::Meta(MetaCode::Ns | MetaCode::Ex)
-            );
-            if !is_refused || !matches!(self.forget(cx, &request).await, Ok(true)) {
-                return reply;
-            }
-        } else if let Err(failed) = self.forget(cx, &request).await {
-            return failed;
+    /// A command that would take a noted miss for an item. The route looks for one only after the
+    /// command: the client's later requests must not overtake it.
+    async fn change(&self, cx: &Arc<Context>, request: Request<'_>, op: Command) -> OwnedReply {
+        let reply = self.l1.route(cx, request).await;
+        let Some((plain, meta)) = of_missing(op, reply.outcome) else { return reply };
+        if !matches!(self.forget(cx, &request).await, Ok(true)) {
+            return reply;
         }
-        self.l1.route(cx, request).await
+        if op == Command::Add {
+            return self.l1.route(cx, request).await;
+        }
+        let outcome = if request.op.is_meta() { Outcome::Meta(meta) } else { plain };
+        OwnedReply { outcome, value: Vec::new(), ..reply }
     }
 
     /// Removes a noted miss. Returns true if there was one, and the reply if L1 failed.
@@ -275,10 +264,19 @@ impl Route for L1L2CacheRoute {
             Command::LeaseGet => Box::pin(self.lease_get(cx, request)),
             Command::MetaGet if self.miss_period != 0 => refused(self),
             Command::MetaGet => Box::pin(self.meta_get(cx, request)),
-            _ if self.miss_period != 0 && needs_an_item(&request) => {
-                Box::pin(self.change(cx, request))
-            }
-            _ => self.l1.route(cx, request),
+            _ if self.miss_period == 0 => self.l1.route(cx, request),
+            _ => match plain_form(&request).map(|plain| plain.op) {
+                Some(
+                    op @ (Command::Add
+                    | Command::Append
+                    | Command::Cas
+                    | Command::Decr
+                    | Command::Incr
+                    | Command::Prepend
+                    | Command::Touch),
+                ) => Box::pin(self.change(cx, request, op)),
+                _ => self.l1.route(cx, request),
+            },
         }
     }
 

@@ -10,11 +10,12 @@ use super::words;
 /// The token that asks to wait: another client fills the key.
 pub(super) const HOT_MISS: u64 = 1;
 
-/// Returns true if the client requests a lease.
+/// Returns true if the client requests a lease. With `N`, an `mg` creates the missing item instead.
 pub(super) fn is_asked(request: &Request<'_>) -> bool {
+    let has = |letter| words::find(request.words, letter).is_some();
     match request.op {
         Command::LeaseGet => true,
-        Command::MetaGet => words::find(request.words, b'G').is_some(),
+        Command::MetaGet => has(b'G') && !has(b'N'),
         _ => false,
     }
 }
@@ -37,21 +38,24 @@ pub(super) fn without(words: &[u8]) -> Vec<u8> {
 pub(super) fn token(request: &Request<'_>, reply: &OwnedReply) -> Option<u64> {
     match reply.outcome {
         Outcome::Lease => Some(reply.number),
-        Outcome::Meta(MetaCode::Hd | MetaCode::Va) if is_asked(request) => meta_token(reply),
+        Outcome::Meta(MetaCode::Hd | MetaCode::Va) if is_asked(request) => {
+            meta_token(request, reply)
+        }
         _ => None,
     }
 }
 
 /// A token follows `G`, and `Z` asks to wait. `Z` also marks an item that another client loads
-/// early. Such an item has a cas unique, and usually a value.
-fn meta_token(reply: &OwnedReply) -> Option<u64> {
+/// early. Such an item has a cas unique, and usually a value. If the request asks for neither,
+/// the reply counts as that of an item.
+fn meta_token(request: &Request<'_>, reply: &OwnedReply) -> Option<u64> {
     if let Some(word) = words::find(&reply.words, b'G') {
         return word.get(1..).and_then(parse_u64);
     }
     words::find(&reply.words, b'Z')?;
     let is_absent = match words::find(&reply.words, b'c') {
         Some(unique) => unique == b"c0",
-        None => reply.value.is_empty(),
+        None => words::find(request.words, b'v').is_some() && reply.value.is_empty(),
     };
     is_absent.then_some(HOT_MISS)
 }
@@ -73,9 +77,12 @@ mod tests {
         assert_eq!([of(" c0 Z", ""), of(" Z", ""), of(" c0 X Z", "stale")], [Some(HOT_MISS); 3]);
         // Items, some of which a client loads early.
         assert_eq!([of(" c5", "v"), of(" c5 W", "v"), of(" c5 Z", ""), of(" Z", "v")], [None; 4]);
-        let plain = Request { words: b"v c", ..request };
-        let won =
-            OwnedReply { words: b" W".to_vec(), ..OwnedReply::of(Outcome::Meta(MetaCode::Va)) };
-        assert_eq!(token(&plain, &won), None);
+        for (words, told) in [("v c", " W"), ("v N30 G", " Z"), ("s G", " s1 Z"), ("t G", " t9 Z")]
+        {
+            let request = Request { words: words.as_bytes(), ..request };
+            let words = told.as_bytes().to_vec();
+            let reply = OwnedReply { words, ..OwnedReply::of(Outcome::Meta(MetaCode::Va)) };
+            assert_eq!(token(&request, &reply), None, "{told}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use super::big_value::refused;
 use super::plain_store::{failed, marked, plain_form, refused_change, refused_flag, stores_flag};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use upstream::{Command, Failure, Outcome, OwnedReply, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request, is_sendable};
 
 /// Identifies a mark in client flags (mcrouter: `MC_MSG_FLAG_SIZE_SPLIT`).
 const SIZE_SPLIT: u32 = 0x20;
@@ -67,12 +67,14 @@ impl L1L2SizeSplitRoute {
         OwnedReply { number: near.number, ..far }
     }
 
-    /// Touches the value in L2, if any, then the item in L1.
+    /// Touches the item in L1, then the value in L2, if any: the client's later requests must not
+    /// overtake its touch.
     async fn touch(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        let near = self.l1.route(cx, request.derived(Command::Get, request.key)).await;
-        if near.outcome.failure().is_some() {
-            return near;
+        let reply = self.l1.route(cx, request).await;
+        if reply.outcome != Outcome::Touched {
+            return reply;
         }
+        let near = self.l1.route(cx, request.derived(Command::Get, request.key)).await;
         if near.flags & SIZE_SPLIT != 0 {
             let key = far_key(request.key, &near.value);
             let exptime = request.exptime;
@@ -82,19 +84,26 @@ impl L1L2SizeSplitRoute {
                 return far;
             }
         }
-        self.l1.route(cx, request).await
+        reply
     }
 
-    /// Adds to a value or counts in it, unless it is in L2, and L1 has only its mark.
+    /// Adds to an item in L1 or counts in it. If that was the mark of a value in L2, the value is
+    /// lost.
     async fn change(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        let near = self.l1.route(cx, request.derived(Command::Get, request.key)).await;
-        if near.outcome.failure().is_some() {
-            return near;
+        let reply = self.l1.route(cx, request).await;
+        let is_done = matches!(
+            reply.outcome,
+            Outcome::Stored | Outcome::Number | Outcome::Meta(MetaCode::Hd | MetaCode::Va)
+        );
+        let look = request.derived(Command::Get, request.key);
+        // Marks have keys that need no base64.
+        if !is_done || !is_sendable(&look) {
+            return reply;
         }
-        if near.flags & SIZE_SPLIT != 0 {
-            return refused_change(b"the present value is in L2, and can only be replaced");
+        if self.l1.route(cx, look).await.flags & SIZE_SPLIT == 0 {
+            return reply;
         }
-        self.l1.route(cx, request).await
+        refused_change(b"the value was in L2, and is lost")
     }
 
     async fn lease_get(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
