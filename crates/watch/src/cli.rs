@@ -171,7 +171,9 @@ fn is_memcached(connection: &mut Connection) -> Result<bool, tools::Error> {
 /// Sums and prints, interval by interval.
 fn show(arguments: &Arguments, told: &Receiver<Message>) -> ExitCode {
     let is_terminal = io::stdout().is_terminal();
-    let (mut left, mut looks) = (arguments.addresses.len(), 0);
+    let addresses = arguments.addresses.len();
+    let (mut left, mut looks) = (addresses, 0);
+    let of_one = || Interval::of_one(addresses);
     // The watched servers, as typed and as named by a proxy.
     let mut watched: BTreeMap<Arc<str>, String> = BTreeMap::new();
     while arguments.count.is_none_or(|count| looks < count) {
@@ -189,11 +191,11 @@ fn show(arguments: &Arguments, told: &Receiver<Message>) -> ExitCode {
                         **typed == *seen.server || *peer == seen.server
                     };
                     let is_told_by_server = watched.iter().any(is_asked);
-                    let interval = each.entry(Arc::clone(&from)).or_default();
+                    let interval = each.entry(Arc::clone(&from)).or_insert_with(of_one);
                     interval.add(*seen, &from, is_told_by_server);
                 }
                 Ok(Message::Line(from, Line::Skipped(count))) => {
-                    each.entry(from).or_default().skipped += count;
+                    each.entry(from).or_insert_with(of_one).skipped += count;
                 }
                 Ok(Message::Line(_, Line::Other)) => {}
                 Ok(Message::End(from, why)) => {

@@ -6,7 +6,8 @@ use hdrhistogram::Histogram;
 
 use crate::line::Seen;
 
-/// Maximum number of distinct keys counted in an interval; others count only in sums.
+/// Maximum number of distinct keys counted in an interval, over all addresses; others count only in
+/// sums.
 const KEYS_MAX: usize = 50_000;
 
 /// The sums of one interval, of one address or of all.
@@ -17,10 +18,14 @@ pub(crate) struct Interval {
     pub(crate) pools: BTreeMap<String, Sum>,
     pub(crate) servers: BTreeMap<String, Sum>,
     pub(crate) keys: BTreeMap<String, Sum>,
-    /// Lines read.
+    /// Lines that count for the total.
     pub(crate) seen: u64,
+    /// Those, and the lines about requests that a watched server reports as well.
+    read: u64,
     /// Lines lost in transit.
     pub(crate) skipped: u64,
+    /// Maximum number of distinct keys.
+    keys_max: usize,
     /// The last line of the address, if it is a lookup that the next line may explain.
     lookup: Option<Seen>,
 }
@@ -37,12 +42,20 @@ pub(crate) struct Sum {
 }
 
 impl Interval {
+    /// The sums of one of this many addresses.
+    pub(crate) fn of_one(addresses: usize) -> Self {
+        Self { keys_max: KEYS_MAX / addresses.max(1), ..Self::default() }
+    }
+
     /// A request reported by `from`. One that a proxy forwarded to a server that is also watched
     /// counts only for its pool, because that server reports it as well. A lookup counts only if it
     /// is not the first step of the server's next request.
     pub(crate) fn add(&mut self, seen: Seen, from: &str, is_told_by_server: bool) {
         match self.lookup.take() {
-            Some(lookup) if seen.starts_with(&lookup) => self.seen += 1,
+            Some(lookup) if seen.starts_with(&lookup) => {
+                self.seen += 1;
+                self.read += 1;
+            }
             Some(lookup) => self.count(&lookup, from, false),
             None => {}
         }
@@ -69,7 +82,7 @@ impl Interval {
     fn merge(&mut self, one: Self) {
         let scale = one.scale();
         self.total.merge(&one.total, scale);
-        if one.seen == 0 {
+        if one.read == 0 {
             self.total.requests += one.skipped as f64;
         }
         self.seen += one.seen;
@@ -87,6 +100,7 @@ impl Interval {
     }
 
     fn count(&mut self, seen: &Seen, from: &str, is_told_by_server: bool) {
+        self.read += 1;
         if !seen.pool.is_empty() {
             sum(&mut self.pools, &seen.pool).add(seen);
         }
@@ -98,17 +112,17 @@ impl Interval {
         sum(&mut self.operations, &seen.operation).add(seen);
         let server = if seen.server.is_empty() { from } else { &seen.server };
         sum(&mut self.servers, server).add(seen);
-        if self.keys.len() < KEYS_MAX || self.keys.contains_key(&seen.key) {
+        if self.keys.len() < self.keys_max || self.keys.contains_key(&seen.key) {
             sum(&mut self.keys, &seen.key).add(seen);
         }
     }
 
     /// The weight of a received request, because some were lost.
     fn scale(&self) -> f64 {
-        if self.seen == 0 {
+        if self.read == 0 {
             return 1.0;
         }
-        (self.seen + self.skipped) as f64 / self.seen as f64
+        (self.read + self.skipped) as f64 / self.read as f64
     }
 }
 
@@ -194,7 +208,7 @@ mod tests {
 
     #[test]
     fn sampled_requests_count_by_their_weight() {
-        let mut interval = Interval::default();
+        let mut interval = Interval::of_one(1);
         let get = |key: &str, hit, weight| Seen {
             operation: "get".into(),
             key: key.into(),
@@ -228,15 +242,23 @@ mod tests {
             weight: 1,
             ..Seen::default()
         };
-        let (mut calm, mut busy) = (Interval::default(), Interval::default());
+        let [mut calm, mut busy, mut proxy] = [(); 3].map(|()| Interval::of_one(4));
         for _ in 0..10 {
             calm.add(get("calm", 100), "one", false);
         }
         busy.add(get("hot", 900), "two", false);
         busy.skipped = 99;
         let silent = Interval { skipped: 5, ..Interval::default() };
-        let all = Interval::of_all([("one", calm), ("two", busy), ("three", silent)]);
-        assert_eq!((all.seen, all.skipped, all.total.requests), (11, 104, 115.0));
+        // Half of the lines were lost. Only one in ten of the others is not told by a server, too.
+        for number in 0..10 {
+            let (pool, server) = ("A".to_owned(), "three".to_owned());
+            proxy.add(Seen { pool, server, ..get("front", 100) }, "proxy", number > 0);
+        }
+        proxy.skipped = 10;
+        let each = [("one", calm), ("two", busy), ("silent", silent), ("proxy", proxy)];
+        let all = Interval::of_all(each);
+        assert_eq!((all.seen, all.skipped, all.total.requests), (12, 114, 117.0));
+        assert_eq!((all.pools["A"].requests, all.servers["three"].requests), (20.0, 2.0));
         assert_eq!((all.servers["one"].requests, all.servers["two"].requests), (10.0, 100.0));
         assert_eq!((all.keys["calm"].requests, all.keys["hot"].requests), (10.0, 100.0));
         assert!(all.total.quantile_us(0.5).unwrap() > 800);
@@ -244,7 +266,7 @@ mod tests {
 
     #[test]
     fn lookups_of_memcached_count_unless_they_begin_a_store_or_a_delete() {
-        let mut interval = Interval::default();
+        let mut interval = Interval::of_one(1);
         let lines = [
             // A get, and a store of the missed item.
             "type=item_get key=a status=not_found clsid=0 cfd=5 size=0",

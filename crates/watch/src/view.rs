@@ -126,7 +126,7 @@ mod tests {
     use crate::line::Seen;
 
     fn interval() -> Interval {
-        let mut interval = Interval::default();
+        let mut interval = Interval::of_one(1);
         for number in 0..4 {
             let seen = Seen {
                 operation: "get".into(),
