@@ -2,11 +2,13 @@
 //!
 //! There are limits on the connections, the streams among them, the head and the body of a request,
 //! the time for a head, and the time in which a client reads nothing. If the maximum number of
-//! connections is open, the oldest one without a request makes room for a new one, so silent
+//! connections is open, the oldest one that has sent no request makes room for a new one, so silent
 //! clients cannot keep others out. Potentially slow work runs in separate threads, a few at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -125,16 +127,18 @@ pub(crate) async fn serve(listener: TcpListener, console: Arc<Console>) {
     }
 }
 
-/// A connection has one of these, and each of its requests a clone.
-type Hold = Arc<()>;
+/// A connection has one of these, and each of its requests a clone. It is true after the first
+/// request.
+type Hold = Arc<AtomicBool>;
 
 /// The connections, oldest first.
 #[derive(Default)]
-struct Open(VecDeque<(AbortHandle, Weak<()>)>);
+struct Open(VecDeque<(AbortHandle, Weak<AtomicBool>)>);
 
 impl Open {
-    /// Makes room for one more connection: if necessary, the oldest one without a request ends.
-    /// False if all have one.
+    /// Makes room for one more connection: if necessary, the oldest one ends that has never sent a
+    /// request, or else the oldest one whose requests have replies. Those may still be on their
+    /// way. False if all have a request without a reply.
     fn has_room(&mut self) -> bool {
         if self.0.len() < CONNECTIONS_MAX {
             return true;
@@ -143,7 +147,12 @@ impl Open {
         if self.0.len() < CONNECTIONS_MAX {
             return true;
         }
-        let idle = self.0.iter().position(|(_, hold)| hold.strong_count() <= 1);
+        let is_idle = |hold: &Weak<AtomicBool>| hold.strong_count() <= 1;
+        // Relaxed: a connection whose first request has just come may count as silent.
+        let is_silent =
+            |hold: &Weak<AtomicBool>| hold.upgrade().is_none_or(|hold| !hold.load(Relaxed));
+        let silent = self.0.iter().position(|(_, hold)| is_idle(hold) && is_silent(hold));
+        let idle = silent.or_else(|| self.0.iter().position(|(_, hold)| is_idle(hold)));
         let idle = idle.and_then(|place| self.0.remove(place));
         idle.inspect(|(task, _)| task.abort()).is_some()
     }
@@ -154,6 +163,7 @@ async fn converse(stream: TcpStream, console: Arc<Console>, hold: Hold) {
     let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(PATIENCE));
     let service = service_fn(move |request| {
         let (console, hold) = (Arc::clone(&console), Arc::clone(&hold));
+        hold.store(true, Relaxed);
         async move { Ok::<_, Infallible>(answer(request, &console, hold).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
