@@ -26,19 +26,33 @@ impl fmt::Display for Warning {
         match self {
             Self::Expired(path, since) => write!(
                 f,
-                "{}: the certificate expired {} hours ago; clients that verify it refuse it",
+                "{}: the certificate expired {} ago; clients that verify it refuse it",
                 path.display(),
-                since.as_secs() / 3600
+                Rough(*since)
             ),
             Self::NotYetValid(path, until) => write!(
                 f,
-                "{}: the certificate becomes valid in {} hours; clients that verify it refuse it",
+                "{}: the certificate becomes valid in {}; clients that verify it refuse it",
                 path.display(),
-                until.as_secs() / 3600
+                Rough(*until)
             ),
             Self::Readable(path) => {
                 write!(f, "{}: everybody on this machine may read the private key", path.display())
             }
+        }
+    }
+}
+
+/// A time in the largest unit of which it has two or more.
+struct Rough(Duration);
+
+impl fmt::Display for Rough {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            secs @ ..120 => write!(f, "{secs} s"),
+            secs @ 120..7200 => write!(f, "{} minutes", secs / 60),
+            secs @ 7200..172_800 => write!(f, "{} hours", secs / 3600),
+            secs => write!(f, "{} days", secs / 86_400),
         }
     }
 }

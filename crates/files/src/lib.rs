@@ -49,10 +49,12 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// True if every user of this machine may read the file.
+/// True if every user of this machine may read the file, and reach it through its folders.
 #[must_use]
 pub fn is_readable_by_all(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|found| found.mode() & 0o004 != 0)
+    let has = |path: &Path, bit| std::fs::metadata(path).is_ok_and(|found| found.mode() & bit != 0);
+    let Ok(path) = path.canonicalize() else { return false };
+    has(&path, 0o004) && path.ancestors().skip(1).all(|folder| has(folder, 0o001))
 }
 
 /// The text of a regular file, at most `bytes_max` bytes.
