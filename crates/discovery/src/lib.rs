@@ -320,8 +320,8 @@ impl Discovery {
     }
 }
 
-/// Maximum bytes of a source in a file's name, of which file systems accept 255.
-const NAME_BYTES_MAX: usize = 200;
+/// Maximum bytes of a source in a name of a file: file systems accept 255, with `.servers`.
+const NAME_BYTES_MAX: usize = 247;
 
 /// The source as a file name, distinct for distinct sources: bytes that are not portable in file
 /// names are written `%3A`, and the end of a long name is a hash.

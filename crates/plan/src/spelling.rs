@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// Names become parts of routing prefixes, of unit files and of DNS names, which are the most
 /// restrictive.
@@ -36,7 +36,14 @@ pub(crate) fn bad_memory_file(path: &Path) -> Option<&'static str> {
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_');
     let is_good = path.to_str().is_some_and(|text| text.chars().all(is_plain));
-    (!is_good).then_some("give a path of letters, digits, '/', '.', '-' and '_'")
+    if !is_good {
+        return Some("give a path of letters, digits, '/', '.', '-' and '_'");
+    }
+    // A unit makes the folder by its name, and the path names a file.
+    let is_direct =
+        path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    let is_file = !path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    (!(is_direct && is_file)).then_some("give the path of a file, without '..'")
 }
 
 /// The first name that is there twice.

@@ -430,7 +430,7 @@ impl Region {
         let needs_routers = self.database.is_some();
         let of_clusters = self.clusters.iter().flat_map(|cluster| {
             let routers = cluster.routers.as_ref();
-            let routers = routers.filter(|hosts| needs_routers || **hosts != Hosts::Named(vec![]));
+            let routers = routers.filter(|hosts| needs_routers || hosts.len() > 0);
             let of = |list| format!("cluster '{}': {list}", cluster.name);
             [
                 Some((of("servers"), &cluster.servers)),

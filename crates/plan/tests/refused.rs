@@ -156,8 +156,15 @@ fn numbers_that_servers_and_routers_refuse_are_refused() {
 
 #[test]
 fn a_memory_file_that_a_unit_cannot_name_is_refused() {
-    for file in ["/dev/shm/my items", "/run/holdall-cache/%n", "/run/a\\\\b/c", "/run/$HOME/items"]
-    {
+    let files = [
+        "/dev/shm/my items",
+        "/run/../etc/items",
+        "/run/holdall-cache/%n",
+        "/run/holdall-cache/items/",
+        "/run/a\\\\b/c",
+        "/run/$HOME/items",
+    ];
+    for file in files {
         let reason = reason(&changed(EXAMPLE, "/dev/shm/holdall", file), systemd);
         assert!(reason.contains("cache.memory_file: "), "{file}: {reason}");
     }

@@ -34,7 +34,8 @@ impl Pace {
     /// It has refused the data. Other data may follow at the usual time, but not sooner than after
     /// a failure.
     pub(crate) fn refused(&mut self, now: Instant) {
-        self.failed(Some(self.every), now);
+        self.failed(None, now);
+        self.due = self.due.max(now + self.every);
     }
 
     /// It has not, and requests this wait, if any. The wait doubles each time, and its second half
@@ -70,8 +71,9 @@ mod tests {
         }
         pace.failed(Some(Duration::from_secs(3600)), now);
         assert_eq!(pace.due - now, ASKED_MAX, "nobody makes it wait longer");
-        pace.refused(now);
-        assert_eq!(pace.due - now, Duration::from_secs(60));
+        let mut rare = Pace::new(Duration::from_secs(3600), now);
+        rare.refused(now);
+        assert_eq!(rare.due - now, Duration::from_secs(3600));
         pace.taken(now);
         assert!(!pace.waits(now));
         assert_eq!(pace.due - now, Duration::from_secs(60));

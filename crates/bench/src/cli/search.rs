@@ -174,12 +174,13 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
     let total = outcome.record.total();
     let result = RunResult::new(&spec, &outcome, (None, series), run::now())?;
     let broken = broken_by(sla, &outcome, &result);
+    let (broken, unserved) = broken.unzip();
     let repeat = Repeat {
         held: broken.is_none(),
         rate: result.total.rate,
         mean: result.total.latency.mean,
         p99: result.total.latency.percentile(99.0),
-        doubts: [result.doubts_of_conditions(), result.unserved()].concat(),
+        doubts: [result.doubts_of_conditions(), unserved.unwrap_or_default()].concat(),
     };
     let verdict = broken.unwrap_or_else(|| "held".to_owned());
     terminal::print(&format!(
@@ -192,18 +193,20 @@ fn measure(spec: &Spec, sla: &Sla, by: By, arrival: Arrival, at: f64) -> Result<
     Ok(Some(repeat))
 }
 
-/// The reason why a bound did not hold, in words; `None` if it held. Requests that were refused,
-/// lost or not answered kept no bound, and an unreached rate keeps it only until enough requests
-/// wait.
-fn broken_by(sla: &Sla, outcome: &Outcome, result: &RunResult) -> Option<String> {
+/// The reason why a bound did not hold, in words, and the doubts that it raises; `None` if it held.
+/// Requests that were refused, lost or not answered kept no bound, and an unreached rate keeps it
+/// only until enough requests wait. Overload also loses requests, so only those that decide alone
+/// are a doubt.
+fn broken_by(sla: &Sla, outcome: &Outcome, result: &RunResult) -> Option<(String, Vec<String>)> {
     if outcome.is_overloaded || result.missed_rate().is_some() {
-        return Some("broke, the rate was not reached".to_owned());
+        return Some(("broke, the rate was not reached".to_owned(), Vec::new()));
     }
-    if let Some(unserved) = result.unserved().first() {
-        return Some(format!("broke, {unserved}"));
+    if !sla.holds(&outcome.record.total()) || outcome.record.unanswered > 0 {
+        return Some(("broke".to_owned(), Vec::new()));
     }
-    let held = sla.holds(&outcome.record.total()) && outcome.record.unanswered == 0;
-    (!held).then(|| "broke".to_owned())
+    let unserved = result.unserved();
+    let reason = unserved.first().map(|first| format!("broke, {first}"))?;
+    Some((reason, unserved))
 }
 
 impl By {
@@ -255,7 +258,7 @@ mod tests {
         sets.latency.saturating_record_n(1000, 1000);
         fault(&mut outcome);
         let result = RunResult::new(&spec, &outcome, (None, None), 0).unwrap();
-        broken_by(&"p99<1ms".parse().unwrap(), &outcome, &result)
+        broken_by(&"p99<1ms".parse().unwrap(), &outcome, &result).map(|(reason, _)| reason)
     }
 
     #[test]

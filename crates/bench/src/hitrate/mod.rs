@@ -253,7 +253,7 @@ impl HitrateResult {
 pub(crate) mod tests {
     use super::*;
 
-    /// A result with a bound and one server, `curve` of whose points are (gets, hits, failure).
+    /// A result with a bound, and one server with these points: (gets, hits, failure).
     pub(crate) fn result(
         failure: Option<&str>,
         points: &[(u64, u64, Option<&str>)],
