@@ -111,7 +111,10 @@ fn a_session_without_statement_texts_is_a_gap_for_comment_keys() {
     let without = "SET binlog_rows_query_log_events = OFF";
     for (gaps, table) in [(1, "t"), (2, "followed")] {
         fill(&server, &all);
-        let insert = format!("{without}; INSERT INTO {table} VALUES (2) /* mc:del user:3 */");
+        // These rows take several events, of 8 KB each.
+        let rows = "WITH RECURSIVE n (id) AS (SELECT 10 UNION ALL SELECT id + 1 FROM n WHERE id < 99) \
+             SELECT a.id * 1000 + b.id FROM n a, n b";
+        let insert = format!("{without}; INSERT INTO {table} {rows} /* mc:del user:3 */");
         session.run(&insert).unwrap();
         until_absent(&server, &all, &all, &invalidator);
         invalidator.until("gaps", |count| count == gaps);

@@ -53,7 +53,7 @@ pub(super) struct Decoder {
     /// True once a format description showed whether events have checksums.
     is_described: bool,
     rules: Commented,
-    /// True after the text of the statement whose rows follow.
+    /// True after the text of the statement whose rows follow, or after the gap for its absence.
     has_text: bool,
 }
 
@@ -174,6 +174,8 @@ impl Decoder {
                     || self.rows.need_no_text(rows.table_id());
                 self.has_text &= !rows.flags().contains(RowsEventFlags::STMT_END);
                 if !is_known {
+                    // The gap is that of the statement, of which more rows may follow.
+                    self.has_text = !rows.flags().contains(RowsEventFlags::STMT_END);
                     return Err(io::Error::other(
                         "rows came without their statement, whose comments name keys: a session has \
                          binlog_rows_query_log_events=OFF, or another binlog_format",
@@ -193,7 +195,7 @@ impl Decoder {
             EventData::XaPrepareLogEvent(data) => self.prepared(&data, time_us)?,
             EventData::GtidEvent(gtid) => self.mysql_gtid(&gtid),
             EventData::AnonymousGtidEvent(_) => {
-                self.rows.begin();
+                self.begin();
                 self.reading = None;
                 self.is_open = false;
             }
@@ -222,6 +224,12 @@ impl Decoder {
         Ok(())
     }
 
+    /// A transaction starts.
+    fn begin(&mut self) {
+        self.rows.begin();
+        self.has_text = false;
+    }
+
     /// Decodes an event that only MariaDB has, and returns true; false for any other.
     fn decode_mariadb(&mut self, event: &Logged) -> io::Result<bool> {
         match event.header().event_type_raw() {
@@ -235,7 +243,7 @@ impl Decoder {
         let tag = gtid.tag().map(|tag| tag.as_str().to_owned()).unwrap_or_default();
         let origin = Origin { server: gtid.sid(), tag };
         self.reading = Some(Gtid::Mysql { origin, number: gtid.gno() });
-        self.rows.begin();
+        self.begin();
         self.is_open = false;
     }
 
@@ -280,7 +288,7 @@ impl Decoder {
             sequence: u64::from_le_bytes(*sequence),
         });
         self.is_open = flags & STANDALONE == 0;
-        self.rows.begin();
+        self.begin();
         Ok(())
     }
 
@@ -495,6 +503,36 @@ mod tests {
             _ => None,
         });
         assert_eq!(keys.collect::<Vec<_>>(), [b"k:schl\xfcssel"; 2], "{all:?}");
+    }
+
+    #[test]
+    fn rows_without_their_statement_are_one_gap_of_the_statement() {
+        let rules = Rules { comments: true, ..Rules::default() };
+        let from = Position::MysqlGtid(changes::gtid::GtidSet::default());
+        let mut decoder = Decoder::new(Flavour::MySql, By::Gtid, &from, &rules);
+        // Number and flags of a table with one INT, its names, its columns.
+        let table = ends_at(100, 19, b"\x07\0\0\0\0\0\0\0\x01d\0\x01t\0\x01\x03\0\0");
+        let Some(EventData::TableMapEvent(described)) = table.read_data().unwrap() else {
+            panic!("not a table")
+        };
+        let described = described.into_owned();
+        // A row of it; the flag of the last event of a statement.
+        let rows = |is_last: bool| {
+            let body = [b"\x07\0\0\0\0\0", &[u8::from(is_last), 0, 2, 0, 1, 1][..], &[0; 5]];
+            ends_at(100, 30, &body.concat())
+        };
+        let gtid = ends_at(100, 33, &body(&GtidEvent::new(SERVER, 6)));
+        let mut gaps = |events: &[&Logged]| {
+            for event in events {
+                decoder.push(event, |_| Some(&described)).unwrap();
+            }
+            let popped = std::iter::from_fn(|| decoder.pop());
+            popped.filter(|event| matches!(event, Event::Gap { .. })).count()
+        };
+        assert_eq!(gaps(&[&gtid, &table, &rows(false), &rows(false), &rows(true)]), 1);
+        assert_eq!(gaps(&[&table, &rows(true)]), 1, "another statement");
+        assert_eq!(gaps(&[&table, &rows(false)]), 1);
+        assert_eq!(gaps(&[&gtid, &table, &rows(true)]), 1, "another transaction");
     }
 
     #[test]
