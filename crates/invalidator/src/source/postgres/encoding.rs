@@ -11,13 +11,13 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use changes::change::{Cell, Change, Event, Row, Table};
-use changes::keys::Rules;
+use changes::keys::{KEY_BYTES_MAX, Rules};
 
 use super::connection::Connection;
 use super::failure::{Failure, is_of_encoding};
 use super::settings::Settings;
 
-/// The number of converted values that are remembered.
+/// The number of converted values that are remembered. Longer ones than a key are not.
 const KNOWN_MAX: usize = 4096;
 
 /// True if a database of this encoding has the bytes that applications have.
@@ -72,20 +72,38 @@ impl Converter {
         if let Some(known) = self.known.get(text) {
             return Ok(known.clone());
         }
-        let mut session = match self.session.take() {
-            Some(session) => session,
-            None => Connection::open(&self.settings, &self.server, false).await?,
+        let converted = match self.session.take() {
+            Some(session) => match self.ask(session, text).await {
+                // It ended while it was idle.
+                Err(failure) if !matches!(failure, Failure::Refused { .. }) => {
+                    self.ask_anew(text).await?
+                }
+                answer => answer?,
+            },
+            None => self.ask_anew(text).await?,
         };
+        if text.len() <= KEY_BYTES_MAX {
+            if self.known.len() >= KNOWN_MAX {
+                self.known.clear();
+            }
+            self.known.insert(text.clone(), converted.clone());
+        }
+        Ok(converted)
+    }
+
+    async fn ask_anew(&mut self, text: &Bytes) -> Result<Bytes, Failure> {
+        let session = Connection::open(&self.settings, &self.server, false).await?;
+        self.ask(session, text).await
+    }
+
+    /// Keeps the session if it works.
+    async fn ask(&mut self, mut session: Connection, text: &Bytes) -> Result<Bytes, Failure> {
         let converted = match session.text(&query(text)).await {
             Ok(converted) => Bytes::from(converted),
             Err(failure) if is_of_encoding(&failure) => text.clone(),
             Err(failure) => return Err(failure),
         };
         self.session = Some(session);
-        if self.known.len() >= KNOWN_MAX {
-            self.known.clear();
-        }
-        self.known.insert(text.clone(), converted.clone());
         Ok(converted)
     }
 }
@@ -97,4 +115,82 @@ fn query(text: &[u8]) -> String {
         let _ = write!(hex, "{byte:02x}");
     }
     format!("SELECT convert_from(decode('{hex}', 'hex'), getdatabaseencoding())")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::source::ssl_mode::SslMode;
+
+    /// A message as servers send it.
+    fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+        let len = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+        [&[tag][..], &len, body].concat()
+    }
+
+    const READY: &[u8] = b"Z\0\0\0\x05I";
+
+    /// Reads a message that may have a tag, and returns its body.
+    async fn read(stream: &mut TcpStream, has_tag: bool) -> Option<Vec<u8>> {
+        if has_tag {
+            stream.read_u8().await.ok()?;
+        }
+        let len = stream.read_u32().await.ok()?;
+        let mut body = vec![0; len as usize - 4];
+        stream.read_exact(&mut body).await.ok()?;
+        Some(body)
+    }
+
+    /// Serves a session of this many queries, and returns them.
+    async fn serve(listener: &TcpListener, queries: usize) -> Vec<String> {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read(&mut stream, false).await.unwrap();
+        stream.write_all(&[&message(b'R', &[0; 4]), READY].concat()).await.unwrap();
+        let mut asked = Vec::new();
+        for _ in 0..queries {
+            let query = read(&mut stream, true).await.unwrap();
+            asked.push(String::from_utf8(query).unwrap());
+            let row = message(b'D', "\0\x01\0\0\0\x02é".as_bytes());
+            stream.write_all(&[&row, READY].concat()).await.unwrap();
+        }
+        asked
+    }
+
+    #[tokio::test]
+    async fn a_session_that_ended_while_idle_is_replaced_and_long_values_are_asked_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let settings = Settings {
+            servers: vec![address.clone()],
+            user: "app".to_owned(),
+            password: String::new(),
+            database: "shop".to_owned(),
+            slot: "slot".to_owned(),
+            publication: "cached".to_owned(),
+            sslmode: Some(SslMode::Disable),
+            sslrootcert: None,
+            check_every: Duration::MAX,
+            is_shared: false,
+        };
+        let server = tokio::spawn(async move {
+            let first = serve(&listener, 1).await;
+            (first, serve(&listener, 2).await)
+        });
+        let mut converter = Converter::new(settings, address, &Rules::default());
+        let short = Bytes::from_static(b"\xe9");
+        assert_eq!(converter.utf8(&short).await.unwrap(), "é");
+        assert_eq!(converter.utf8(&short).await.unwrap(), "é", "it is known");
+        let long = Bytes::from(vec![0xe9; KEY_BYTES_MAX + 1]);
+        for _ in 0..2 {
+            assert_eq!(converter.utf8(&long).await.unwrap(), "é");
+        }
+        assert_eq!(converter.known.len(), 1);
+        let (first, second) = server.await.unwrap();
+        assert_eq!((first.len(), second.len()), (1, 2));
+    }
 }
