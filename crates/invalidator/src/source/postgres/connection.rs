@@ -12,7 +12,7 @@ use postgres_protocol::authentication::sasl::{
     ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256,
 };
 use postgres_protocol::message::backend::{
-    AuthenticationSaslBody, DataRowBody, ErrorResponseBody, Header, Message,
+    AuthenticationSaslBody, DataRowBody, ErrorFields, Header, Message,
 };
 use postgres_protocol::message::frontend;
 use socket2::{SockRef, TcpKeepalive};
@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::failure::Failure;
+use super::failure::{Failure, is_of_skipped};
 use super::settings::Settings;
 use super::tls::{self, Channel, Secured, Stream};
 use crate::source::ssl_mode::SslMode;
@@ -50,6 +50,9 @@ const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
 /// The setting with which the server sends the database's bytes as they are.
 pub(super) const AS_WRITTEN: &str = "SET client_encoding = 'SQL_ASCII'";
+
+/// The setting with which the server reports the changes that it skips.
+pub(super) const WITH_WARNINGS: &str = "SET client_min_messages = 'warning'";
 
 /// `CopyBothResponse`, the answer to `START_REPLICATION`, which `postgres-protocol` does not know.
 const COPY_BOTH_RESPONSE: u8 = b'W';
@@ -152,7 +155,7 @@ impl Connection {
                 Message::AuthenticationSasl(body) => {
                     connection.scram(password, &body, &secured.channel).await?;
                 }
-                Message::ErrorResponse(body) => return Err(refusal(&body)),
+                Message::ErrorResponse(body) => return Err(refusal(body.fields())),
                 _ => return Err(Failure::Login),
             }
         }
@@ -187,7 +190,7 @@ impl Connection {
         self.flush().await?;
         match self.message().await? {
             Message::AuthenticationSaslContinue(body) => scram.update(body.data()),
-            Message::ErrorResponse(body) => return Err(refusal(&body)),
+            Message::ErrorResponse(body) => return Err(refusal(body.fields())),
             _ => return Err(Failure::Unexpected("in a login")),
         }
         .map_err(Failure::Scram)?;
@@ -195,7 +198,7 @@ impl Connection {
         self.flush().await?;
         match self.message().await? {
             Message::AuthenticationSaslFinal(body) => scram.finish(body.data()),
-            Message::ErrorResponse(body) => return Err(refusal(&body)),
+            Message::ErrorResponse(body) => return Err(refusal(body.fields())),
             _ => return Err(Failure::Unexpected("in a login")),
         }
         .map_err(Failure::Scram)
@@ -247,7 +250,7 @@ impl Connection {
             match self.message().await? {
                 Message::DataRow(body) => rows.push(texts(&body)?),
                 // The server then reports that it is ready again.
-                Message::ErrorResponse(body) => refused = Some(refusal(&body)),
+                Message::ErrorResponse(body) => refused = Some(refusal(body.fields())),
                 Message::ReadyForQuery(_) => return refused.map_or(Ok(rows), Err),
                 Message::RowDescription(_)
                 | Message::CommandComplete(_)
@@ -292,7 +295,7 @@ impl Connection {
         };
         match timeout(ANSWER_MAX, answer).await.map_err(|_| Failure::Silent)?? {
             Incoming::CopyBoth => Ok(()),
-            Incoming::Message(Message::ErrorResponse(body)) => Err(refusal(&body)),
+            Incoming::Message(Message::ErrorResponse(body)) => Err(refusal(body.fields())),
             Incoming::Message(_) => Err(Failure::Unexpected("in place of replication")),
         }
     }
@@ -300,11 +303,17 @@ impl Connection {
     /// The next message of the stream that [`Self::start_replication`] started. Loses nothing when
     /// the future is dropped.
     pub(super) async fn replicated(&mut self) -> Result<Bytes, Failure> {
-        match self.message().await? {
-            Message::CopyData(body) => Ok(body.into_bytes()),
-            Message::ErrorResponse(body) => Err(refusal(&body)),
-            Message::CopyDone => Err(Failure::Closed),
-            _ => Err(Failure::Unexpected("in replication")),
+        loop {
+            return match self.received().await? {
+                Incoming::Message(Message::CopyData(body)) => Ok(body.into_bytes()),
+                Incoming::Message(Message::ErrorResponse(body)) => Err(refusal(body.fields())),
+                Incoming::Message(Message::NoticeResponse(body)) => match said(body.fields()) {
+                    (code, message) if is_of_skipped(&code) => Err(Failure::Skipped(message)),
+                    _ => continue,
+                },
+                Incoming::Message(Message::CopyDone) => Err(Failure::Closed),
+                _ => Err(Failure::Unexpected("in replication")),
+            };
         }
     }
 
@@ -345,6 +354,16 @@ impl Connection {
 
     async fn incoming(&mut self) -> Result<Incoming, Failure> {
         loop {
+            match self.received().await? {
+                Incoming::Message(Message::NoticeResponse(_)) => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The next message, or notice.
+    async fn received(&mut self) -> Result<Incoming, Failure> {
+        loop {
             while let Some(incoming) = self.parse()? {
                 match incoming {
                     Incoming::Message(Message::ParameterStatus(body)) => {
@@ -352,9 +371,7 @@ impl Connection {
                             body.value()?.clone_into(&mut self.encoding);
                         }
                     }
-                    Incoming::Message(
-                        Message::NoticeResponse(_) | Message::NotificationResponse(_),
-                    ) => {}
+                    Incoming::Message(Message::NotificationResponse(_)) => {}
                     other => return Ok(other),
                 }
             }
@@ -395,9 +412,14 @@ fn texts(row: &DataRowBody) -> Result<Vec<String>, Failure> {
 }
 
 /// The server's error message.
-fn refusal(body: &ErrorResponseBody) -> Failure {
+fn refusal(fields: ErrorFields<'_>) -> Failure {
+    let (code, message) = said(fields);
+    Failure::Refused { code, message }
+}
+
+/// The SQLSTATE of an error or a notice, and its message with the detail.
+fn said(mut fields: ErrorFields<'_>) -> (String, String) {
     let (mut code, mut message, mut detail) = (String::new(), String::new(), String::new());
-    let mut fields = body.fields();
     // A damaged field ends the list; the fields before it are still useful.
     while let Ok(Some(field)) = fields.next() {
         let part = match field.type_() {
@@ -411,7 +433,7 @@ fn refusal(body: &ErrorResponseBody) -> Failure {
     if !detail.is_empty() {
         message = format!("{message} ({detail})");
     }
-    Failure::Refused { code, message }
+    (code, message)
 }
 
 /// A name as SQL writes it.
@@ -585,6 +607,45 @@ mod tests {
         assert_eq!(report.len(), 39);
         far.write_all(&message(b'c', b"")).await.unwrap();
         assert!(matches!(connection.replicated().await, Err(Failure::Closed)));
+    }
+
+    #[tokio::test]
+    async fn a_warning_of_skipped_changes_ends_the_log() {
+        let (opened, mut far) = log_in(&[&message(b'R', &[0; 4]), READY].concat()).await;
+        let mut connection = opened.unwrap();
+        far.write_all(&message(b'N', b"SNOTICE\0C00000\0Mother\0\0")).await.unwrap();
+        far.write_all(&message(b'd', b"kxyz")).await.unwrap();
+        assert_eq!(connection.replicated().await.unwrap(), &b"kxyz"[..]);
+        let warning = b"SWARNING\0VWARNING\0C55000\0Mskipped loading publication \"cached\"\0\
+                        DThe publication does not exist at this point in the WAL.\0\0";
+        far.write_all(&message(b'N', warning)).await.unwrap();
+        let Err(Failure::Skipped(why)) = connection.replicated().await else { panic!() };
+        assert_eq!(
+            why,
+            "skipped loading publication \"cached\" (The publication does not exist at this point \
+             in the WAL.)"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_standby_with_the_slot_starts_at_the_end_that_it_has_replayed() {
+        let row = |values: &[&str]| {
+            let mut body = u16::try_from(values.len()).unwrap().to_be_bytes().to_vec();
+            for value in values {
+                body.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
+                body.extend(value.as_bytes());
+            }
+            message(b'D', &body)
+        };
+        let slot = row(&["0/1", "reserved", "pgoutput"]);
+        let said = [&message(b'R', &[0; 4]), READY, &slot, READY, &row(&["0/7"]), READY].concat();
+        let (opened, mut far) = log_in(&said).await;
+        let start = super::super::slot(&mut opened.unwrap(), &settings(), "db", None).await;
+        assert_eq!(start, Ok(7));
+        let mut asked = Vec::new();
+        far.read_to_end(&mut asked).await.unwrap();
+        // `pg_current_wal_lsn` fails there.
+        assert!(String::from_utf8_lossy(&asked).contains("THEN pg_last_wal_replay_lsn()"));
     }
 
     #[tokio::test]

@@ -33,6 +33,9 @@ pub(super) enum Failure {
         /// Its message, with the detail.
         message: String,
     },
+    /// The server skipped changes, and warned of it.
+    #[error("{0}")]
+    Skipped(String),
     /// The server requires an unsupported kind of login.
     #[error("the server asks for a login other than by password")]
     Login,
@@ -65,11 +68,14 @@ pub(super) const NO_SUCH_FILE: &str = "58P01";
 impl Failure {
     /// The resulting error for a source whose log at `server` ended with this.
     pub(super) fn in_log(&self, server: &str) -> SourceError {
-        match self {
-            Self::Refused { code, .. } if is_of_place(code) => {
-                SourceError::Purged(format!("{server}: at this place of the log, {self}"))
-            }
-            _ => self.at(server),
+        let is_of_place = match self {
+            Self::Refused { code, .. } => is_of_place(code),
+            Self::Skipped(_) => true,
+            _ => false,
+        };
+        match is_of_place {
+            true => SourceError::Purged(format!("{server}: at this place of the log, {self}")),
+            false => self.at(server),
         }
     }
 
@@ -93,9 +99,12 @@ impl Failure {
             | Self::TlsSettings(_)
             | Self::ServerName(_) => SourceError::Wrong(text),
             Self::Io(error) if is_bad_certificate(error) => SourceError::Wrong(text),
-            Self::Io(_) | Self::Closed | Self::Silent | Self::Unexpected(_) | Self::TooLong(_) => {
-                SourceError::Lost(text)
-            }
+            Self::Io(_)
+            | Self::Closed
+            | Self::Silent
+            | Self::Unexpected(_)
+            | Self::TooLong(_)
+            | Self::Skipped(_) => SourceError::Lost(text),
         }
     }
 }
@@ -106,6 +115,12 @@ impl Failure {
 fn is_of_place(code: &str) -> bool {
     // Class 22 is "data exception".
     code.starts_with("22") || code == "42704"
+}
+
+/// True for the SQLSTATE of a warning that the server skips changes. PostgreSQL 18 sends it where
+/// earlier versions end the log with 42704: the publication did not exist there.
+pub(super) fn is_of_skipped(code: &str) -> bool {
+    code == "55000"
 }
 
 /// `character_not_in_repertoire` and `untranslatable_character`.
@@ -147,6 +162,10 @@ mod tests {
             assert!(matches!(in_log(code), SourceError::Purged(_)), "{code}");
         }
         assert!(matches!(in_log("57P01"), SourceError::Lost(_)));
+        // As an error, it has another cause than as a warning.
+        assert!(matches!(in_log("55000"), SourceError::Lost(_)));
+        let skipped = Failure::Skipped("skipped loading publication \"cached\"".to_owned());
+        assert!(matches!(skipped.in_log("db:5432"), SourceError::Purged(_)));
         assert!(matches!(in_log("42501"), SourceError::Wrong(_)));
         // The next attempt to open the slot shows whether it is lost.
         assert!(matches!(refused("55000", "slot can no longer get changes"), SourceError::Lost(_)));

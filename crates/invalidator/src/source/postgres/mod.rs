@@ -39,7 +39,7 @@ use crate::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
 use crate::source::rotation::Rotation;
 pub use canary::PostgresCanary;
-use connection::{AS_WRITTEN, Connection, OTHERS_MAX, literal};
+use connection::{AS_WRITTEN, Connection, OTHERS_MAX, WITH_WARNINGS, literal};
 use encoding::Converter;
 use failure::Failure;
 use followed::Catalogue;
@@ -53,6 +53,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// The time limit for creating the slot: the server waits for every running transaction.
 const MAKE_MAX: Duration = Duration::from_secs(30);
+
+/// The query for the end of a server's log. A standby can send the part that it has replayed.
+const LOG_END: &str = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
+                       ELSE pg_current_wal_lsn() END)::text";
 
 /// The interval between reports of our position to the server.
 const FEEDBACK_EVERY: Duration = Duration::from_millis(500);
@@ -211,6 +215,7 @@ impl PostgresSource {
         // The server sends something after half of this at the latest.
         connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
         connection.rows(AS_WRITTEN).await.map_err(failed)?;
+        connection.rows(WITH_WARNINGS).await.map_err(failed)?;
         let converter = (!encoding::is_as_written(connection.encoding()))
             .then(|| Converter::new(settings.clone(), server.to_owned(), &self.rules));
         let started = connection.start_replication(&settings.slot, start, &settings.publication);
@@ -341,7 +346,7 @@ async fn slot(
         Some(from) => Ok(from),
         // To start at the current end, the changes in the slot are skipped.
         None => {
-            let end = connection.text("SELECT pg_current_wal_lsn()::text").await.map_err(failed)?;
+            let end = connection.text(LOG_END).await.map_err(failed)?;
             lsn(&end)
                 .map(|end| end.max(confirmed))
                 .ok_or_else(|| SourceError::Lost(format!("{server}: no position of its log")))
