@@ -18,6 +18,8 @@ pub(crate) struct Dispatcher<S: DiskQueue> {
     pub(crate) positions: Positions,
     /// The last delivery's number.
     pub(crate) seq: u64,
+    /// The number of flushes that left the visibility barrier.
+    pub(crate) flushes: u64,
     /// Everything up to here was pushed.
     pub(crate) passed: Option<Position>,
     /// True once the warning was logged that visibility cannot be reported.
@@ -31,6 +33,10 @@ impl<S: DiskQueue> Drop for Dispatcher<S> {
 }
 
 impl<S: DiskQueue> Dispatcher<S> {
+    pub(crate) const fn new(backlogs: Vec<Arc<Backlog<S>>>, positions: Positions) -> Self {
+        Self { backlogs, positions, seq: 0, flushes: 0, passed: None, has_warned: false }
+    }
+
     /// Hands work to every backlog, and waits while one is full. If the call is dropped half way,
     /// no position was saved for the work, so a restart repeats it.
     pub(crate) async fn push(

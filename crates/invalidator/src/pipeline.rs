@@ -121,12 +121,13 @@ where
     });
     let mut follower = Follower {
         plan: &plan,
-        dispatcher: Dispatcher { backlogs, positions, seq: 0, passed: None, has_warned: false },
+        dispatcher: Dispatcher::new(backlogs, positions),
         confirmed,
         delivered,
         files: world.key_files,
         stats: Arc::clone(&stats),
         owed: None,
+        sent_flushes: 0,
         progress: Progress::default(),
         gap_pause: GapPause::default(),
         log: world.log,
@@ -275,6 +276,8 @@ struct Follower<'p, S: DiskQueue> {
     /// A flush for a gap whose changes may not be visible yet; it is repeated when the commit after
     /// it is visible.
     owed: Option<Flush>,
+    /// The number of flushes that the readings sent to their barriers.
+    sent_flushes: u64,
     progress: Progress,
     gap_pause: GapPause,
     log: fn(&str),
@@ -308,6 +311,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         loop {
             let began = Instant::now();
             let error = self.read(source, from.clone()).await?;
+            self.owe_unsent_flushes();
             self.stats.source_connected.store(false, Relaxed);
             match &error {
                 SourceError::Over => return Ok(()),
@@ -354,6 +358,7 @@ impl<S: DiskQueue> Follower<'_, S> {
             },
             stats: &self.stats,
             owed: &mut self.owed,
+            sent_flushes: &mut self.sent_flushes,
             progress: &mut self.progress,
             log: self.log,
         };
@@ -368,7 +373,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         let ended = tokio::select! {
             ended = reading.read(source, from) => ended,
             never = reporting => match never {},
-            Err(error) = &mut passing => return Ok(unreadable(&error)),
+            Err(error) = &mut passing => Ok(unreadable(&error)),
         };
         drop(reading);
         match &ended {
@@ -389,6 +394,16 @@ impl<S: DiskQueue> Follower<'_, S> {
             Ok(_) => {}
         }
         ended
+    }
+
+    /// The barrier of a broken connection may have ended before a flush left it.
+    fn owe_unsent_flushes(&mut self) {
+        let left = self.dispatcher.flushes;
+        if std::mem::replace(&mut self.sent_flushes, left) > left
+            && let OnGap::Flush(flush) = &self.plan.on_gap
+        {
+            self.owed = Some(flush.clone());
+        }
     }
 
     /// Connects, however long it takes.
@@ -442,14 +457,16 @@ impl<S: DiskQueue> Follower<'_, S> {
             "{why}; every cluster is {}, and reading goes on at {position}",
             flushed(&flush)
         ));
-        // The position was read before the flush, so values cached after it are not older.
+        // The position was read before the flush, so values cached after it are not older, except
+        // those of the commits before the position that others do not see yet.
+        self.owed = Some(flush.clone());
         self.dispatcher.push(Work::Flush(flush), system_now_us(), Instant::now(), false).await;
         self.dispatcher.pass(position.clone());
         self.gap_pause.resumed();
         Ok(position)
     }
 
-    fn opened(&self, source: &impl ChangeSource, position: Position) -> Position {
+    fn opened(&mut self, source: &impl ChangeSource, position: Position) -> Position {
         self.stats.source_connects.fetch_add(1, Relaxed);
         let at = source.server().map(|server| format!(" at {server}")).unwrap_or_default();
         (self.log)(&format!("reading from {position}{at}"));

@@ -34,6 +34,8 @@ pub(crate) struct Reading<'f> {
     pub(crate) confirmed: &'f mut watch::Receiver<Option<Position>>,
     pub(crate) stats: &'f Stats,
     pub(crate) owed: &'f mut Option<Flush>,
+    /// The number of flushes sent to the barrier.
+    pub(crate) sent_flushes: &'f mut u64,
     pub(crate) progress: &'f mut Progress,
     pub(crate) log: fn(&str),
 }
@@ -99,10 +101,12 @@ impl Reading<'_> {
     ) {
         // The source does not know the time: it is younger than the changes read before.
         let committed_us = if committed_us == 0 { system_now_us() } else { committed_us };
-        if let Some(flush) = self.owed.take() {
+        let is_empty = file.is_none() && keys.is_empty();
+        // A bare position does not show that the changes before it are visible.
+        if let Some(flush) = self.owed.take_if(|_| !is_empty || mark != Mark::Unknown) {
+            *self.sent_flushes += 1;
             self.send(Some(flush.into()), mark.clone(), None, committed_us).await;
         }
-        let is_empty = file.is_none() && keys.is_empty();
         let work = (!is_empty).then_some(ReadWork { file, rest: Work::Delete(keys) });
         self.send(work, mark, Some(position), committed_us).await;
     }
@@ -112,6 +116,7 @@ impl Reading<'_> {
         let OnGap::Flush(flush) = &self.plan.on_gap else { return Err(ended(why)) };
         (self.log)(&format!("{why}; every cluster is {}", flushed(flush)));
         *self.owed = Some(flush.clone());
+        *self.sent_flushes += 1;
         // It has no position; what follows it brings one.
         self.send(Some(flush.clone().into()), Mark::Unknown, None, system_now_us()).await;
         Ok(())

@@ -198,7 +198,9 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
                     self.dispatcher.push(part, committed_us, read_at, is_seen).await;
                 }
             }
+            let is_flush = matches!(work.rest, Work::Flush(_));
             self.dispatcher.push(work.rest, committed_us, read_at, is_seen).await;
+            self.dispatcher.flushes += u64::from(is_flush);
             self.pause = PAUSES[0];
         }
         let mut passed = None;
@@ -346,8 +348,7 @@ mod tests {
             let probe = Fake { now: Arc::clone(&world.sight), seen: Vec::new() };
             tokio::spawn(async move {
                 let backlogs = vec![backlog];
-                let mut dispatcher =
-                    Dispatcher { backlogs, positions, seq: 0, passed: None, has_warned: false };
+                let mut dispatcher = Dispatcher::new(backlogs, positions);
                 VisibilityBarrier::new(&mut dispatcher, probe, limits, stats, |_| {})
                     .pass(passing)
                     .await

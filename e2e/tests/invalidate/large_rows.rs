@@ -56,6 +56,10 @@ fn the_end_of_a_log_that_mariadb_cannot_search_is_found() {
         invalidator.start(args);
         if gaps > 0 {
             until_absent(&server, &KEYS, &KEYS, &invalidator);
+            // The first commit repeats the flush.
+            fill(&server, &KEYS);
+            database.sql("INSERT INTO items VALUES (20)");
+            until_absent(&server, &KEYS, &KEYS, &invalidator);
         }
         fill(&server, &KEYS);
         let id = gaps + 1;
@@ -63,6 +67,6 @@ fn the_end_of_a_log_that_mariadb_cannot_search_is_found() {
         until_absent(&server, &KEYS, &[&format!("item:{id}")], &invalidator);
         assert_eq!(invalidator.stat("gaps"), Some(gaps), "{}", invalidator.log());
         let flushes = invalidator.stat("cluster:c0:flushes");
-        assert!(flushes <= Some(2 * gaps), "{flushes:?}: {}", invalidator.log());
+        assert!(flushes <= Some(3 * gaps), "{flushes:?}: {}", invalidator.log());
     }
 }

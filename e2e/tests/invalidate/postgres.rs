@@ -103,6 +103,10 @@ fn is_a_gap(
     if flushes {
         invalidator.start(&[]);
         until_absent(server, &KEYS, &KEYS, invalidator);
+        // The first commit repeats the flush.
+        fill(server, &KEYS);
+        database.sql("INSERT INTO users VALUES (20, NULL, '')");
+        until_absent(server, &KEYS, &KEYS, invalidator);
         fill(server, &KEYS);
         database.sql("INSERT INTO users VALUES (2, NULL, '')");
         until_absent(server, &KEYS, &["user:2"], invalidator);
@@ -140,7 +144,8 @@ fn a_missing_slot_stops_or_flushes() {
     }
 }
 
-/// The server decodes a change with its catalogue of that time.
+/// The server decodes a change with its catalogue of that time. It fails there. From version 18 on,
+/// it warns that it skips the change.
 #[test]
 fn changes_while_the_publication_was_dropped_are_a_gap() {
     let flush = "[delivery]\non_gap = \"flush\"";

@@ -100,6 +100,27 @@ impl Truth {
         self.state.lock().unwrap().disk.is_some()
     }
 
+    /// Caches a value of a key in every cluster.
+    pub(crate) fn cache(&self, key: u64, value: u64) {
+        let mut state = self.state.lock().unwrap();
+        state.cas += 1;
+        let cas = state.cas;
+        for cache in &mut state.caches {
+            cache.insert(format!("k{key}"), (value, cas));
+        }
+    }
+
+    /// True if a cluster has a value of this key.
+    pub(crate) fn has_cached(&self, key: u64) -> bool {
+        let state = self.state.lock().unwrap();
+        state.caches.iter().any(|cache| cache.contains_key(&format!("k{key}")))
+    }
+
+    /// Other sessions see the transactions up to this number.
+    pub(crate) fn see(&self, number: u64) {
+        self.state.lock().unwrap().seen = number;
+    }
+
     pub(crate) fn assert_fresh(&self, seed: u64) {
         let state = self.state.lock().unwrap();
         for (cluster, cache) in state.caches.iter().enumerate() {
