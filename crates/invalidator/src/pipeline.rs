@@ -467,6 +467,7 @@ impl<S: DiskQueue> Follower<'_, S> {
     }
 
     fn opened(&mut self, source: &impl ChangeSource, position: Position) -> Position {
+        self.progress.opened(&position);
         self.stats.source_connects.fetch_add(1, Relaxed);
         let at = source.server().map(|server| format!(" at {server}")).unwrap_or_default();
         (self.log)(&format!("reading from {position}{at}"));
