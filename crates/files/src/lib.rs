@@ -122,6 +122,7 @@ impl Stamp {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use rustix::fs::{CWD, FileType, mknodat};
 
@@ -181,5 +182,16 @@ mod tests {
         assert_eq!(read(&file, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         fs::write(&file, [0xff]).unwrap();
         assert_eq!(read_text(&file, 4).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_closed_folder_protects_a_readable_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
+        fs::write(&file, "secret").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let close = |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode));
+        close(0o700).unwrap();
+        assert!(!is_readable_by_all(&file));
     }
 }

@@ -99,11 +99,13 @@ impl Reading<'_> {
         committed_us: u64,
         mark: Mark,
     ) {
+        let is_empty = file.is_none() && keys.is_empty();
+        // A position without a commit has no time, and does not show that the changes before it are
+        // visible.
+        let is_commit = committed_us != 0 || !is_empty;
         // The source does not know the time: it is younger than the changes read before.
         let committed_us = if committed_us == 0 { system_now_us() } else { committed_us };
-        let is_empty = file.is_none() && keys.is_empty();
-        // A bare position does not show that the changes before it are visible.
-        if let Some(flush) = self.owed.take_if(|_| !is_empty || mark != Mark::Unknown) {
+        if let Some(flush) = self.owed.take_if(|_| is_commit) {
             *self.sent_flushes += 1;
             self.send(Some(flush.into()), mark.clone(), None, committed_us).await;
         }

@@ -49,12 +49,13 @@ impl Memory {
         }
         match request.op {
             Command::Touch if has => OwnedReply::of(Outcome::Touched),
-            Command::Incr | Command::Decr if has => match item.is_some_and(|item| is_number(&item))
-            {
-                true => OwnedReply::of(Outcome::Number),
-                false => OwnedReply::from(Failure::ClientError),
-            },
-            Command::MetaArithmetic if has => OwnedReply::of(Outcome::Meta(MetaCode::Hd)),
+            Command::Incr | Command::Decr | Command::MetaArithmetic if has => {
+                match (item.is_some_and(|item| is_number(&item)), request.op) {
+                    (false, _) => OwnedReply::from(Failure::ClientError),
+                    (true, Command::MetaArithmetic) => OwnedReply::of(Outcome::Meta(MetaCode::Hd)),
+                    (true, _) => OwnedReply::of(Outcome::Number),
+                }
+            }
             Command::Get | Command::Gets | Command::Gat | Command::Gats => item
                 .map_or_else(|| OwnedReply::of(Outcome::NotFound), |it| found(Outcome::Found, it)),
             Command::LeaseGet => match item {
@@ -307,6 +308,7 @@ fn a_noted_miss_is_not_changed() {
         (Request { number: 1, ..store(Command::Cas, "k", b"v") }, Outcome::NotFound, false),
         (store(Command::Incr, "k", b""), Outcome::NotFound, false),
         (store(Command::Touch, "k", b""), Outcome::NotFound, false),
+        (store(Command::MetaArithmetic, "k", b""), Outcome::Meta(MetaCode::Nf), false),
         (store(Command::Replace, "k", b"v"), Outcome::Stored, true),
         (store(Command::Set, "k", b"v"), Outcome::Stored, true),
     ];
@@ -317,6 +319,8 @@ fn a_noted_miss_is_not_changed() {
         let left = l1.items.lock().unwrap().get(&b"k"[..]).cloned();
         assert_eq!(left, stores.then(|| (0, b"v".to_vec())), "{op:?}");
     }
+    let without = Request { words: b"x", ..store(Command::MetaDelete, "k", b"") };
+    assert_eq!(rig.ask(&without).outcome, Outcome::Failed(Failure::ClientError));
     // An item is not removed.
     assert_eq!(rig.ask(&store(Command::Add, "k", b"w")).outcome, Outcome::NotStored);
     assert_eq!(rig.get("k"), Ok(Some("v".to_owned())));

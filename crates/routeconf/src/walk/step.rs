@@ -214,6 +214,7 @@ impl Walker<'_> {
                 | Command::Gat
                 | Command::Gats
                 | Command::Incr
+                | Command::MetaArithmetic
                 | Command::MetaSet
                 | Command::Prepend
                 | Command::Touch,

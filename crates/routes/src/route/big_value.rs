@@ -9,8 +9,8 @@
 //! The suffix is a hash of the value, so pieces of one value are never taken for those of another.
 //! A store with a condition has a random suffix: if it is refused, the pieces of the present
 //! value are as they were. Format and flag are mcrouter's. No client reads the list: the route
-//! refuses `mg`, `ms` except plain stores, and appends of more than a piece or to a list, which
-//! would become a part of the list or follow it as a value.
+//! refuses `mg`, `ms` except plain stores, and appends of more than a piece, which would follow the
+//! list as a value. A shorter append destroys the list.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -143,7 +143,8 @@ impl BigValueRoute {
     /// Adds to an item. If that was a list, it is one no more, and its value is lost.
     async fn append(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let reply = self.target.route(cx, request).await;
-        if !matches!(reply.outcome, Outcome::Stored | Outcome::Meta(MetaCode::Hd)) {
+        let is_done = matches!(reply.outcome, Outcome::Stored | Outcome::Meta(MetaCode::Hd));
+        if !is_done || request.value.is_empty() {
             return reply;
         }
         let held = self.target.route(cx, request.derived(Command::Get, request.key)).await;

@@ -1,6 +1,6 @@
 //! `L1L2CacheRoute`: a small cache before a large one. Hits of the large one are copied into the
-//! small one. Its misses can also be noted there for a while. Gets take a noted miss for a miss, and
-//! changes that found one remove it. Only `me` and rare forms of `ms`, `ma` and `md` see it.
+//! small one. Its misses can also be noted there for a while. Gets take a noted miss for a miss,
+//! and most changes that found one remove it. `replace`, `me`, and `ms` and `md` with `I` see it.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use proto::text::Words;
 use super::all::copy_aside;
 use super::big_value::refused;
 use super::plain_store::{plain_form, refused_flag, stores_flag};
-use super::{Answer, Route, RouteRef};
+use super::{Answer, Route, RouteRef, words};
 use crate::context::Context;
 use upstream::SendCell;
-use upstream::{Command, Failure, Outcome, OwnedReply, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request, is_sendable};
 
 /// Marks a noted miss, in client flags (mcrouter: `MC_MSG_FLAG_NEGATIVE_CACHE`).
 const NOTED_MISS: u32 = 0x1_0000;
@@ -52,9 +52,10 @@ fn of_missing(op: Command, outcome: Outcome) -> Option<(Outcome, MetaCode)> {
         }
         (Command::Cas, Outcome::Exists | Outcome::Meta(MetaCode::Ex))
         | (Command::Touch, Outcome::Touched)
-        | (Command::Incr | Command::Decr, Outcome::Failed(Failure::ClientError)) => {
-            Some((Outcome::NotFound, MetaCode::Nf))
-        }
+        | (
+            Command::Incr | Command::Decr | Command::MetaArithmetic,
+            Outcome::Failed(Failure::ClientError),
+        ) => Some((Outcome::NotFound, MetaCode::Nf)),
         _ => None,
     }
 }
@@ -181,7 +182,8 @@ impl L1L2CacheRoute {
         if !matches!(self.forget(cx, &request).await, Ok(true)) {
             return reply;
         }
-        if op == Command::Add {
+        // With `N`, a count creates the missing item.
+        if matches!(op, Command::Add | Command::MetaArithmetic) {
             return self.l1.route(cx, request).await;
         }
         let outcome = if request.op.is_meta() { Outcome::Meta(meta) } else { plain };
@@ -190,7 +192,12 @@ impl L1L2CacheRoute {
 
     /// Removes a noted miss. Returns true if there was one, and the reply if L1 failed.
     async fn forget(&self, cx: &Arc<Context>, request: &Request<'_>) -> Result<bool, OwnedReply> {
-        let near = self.l1.route(cx, request.derived(Command::Gets, request.key)).await;
+        let look = request.derived(Command::Gets, request.key);
+        // A noted miss has a key that needs no base64.
+        if !is_sendable(&look) {
+            return Ok(false);
+        }
+        let near = self.l1.route(cx, look).await;
         if near.outcome.failure().is_some() {
             return Err(near);
         }
@@ -272,9 +279,14 @@ impl Route for L1L2CacheRoute {
                     | Command::Cas
                     | Command::Decr
                     | Command::Incr
+                    | Command::MetaArithmetic
                     | Command::Prepend
                     | Command::Touch),
                 ) => Box::pin(self.change(cx, request, op)),
+                // It would make an item of a noted miss.
+                Some(Command::MetaDelete) if words::find(request.words, b'x').is_some() => {
+                    refused(self)
+                }
                 _ => self.l1.route(cx, request),
             },
         }

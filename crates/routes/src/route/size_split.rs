@@ -100,7 +100,9 @@ impl L1L2SizeSplitRoute {
         if !is_done || !is_sendable(&look) {
             return reply;
         }
-        if self.l1.route(cx, look).await.flags & SIZE_SPLIT == 0 {
+        let near = self.l1.route(cx, look).await;
+        // An empty mark is newer than the change.
+        if near.flags & SIZE_SPLIT == 0 || near.value.is_empty() {
             return reply;
         }
         refused_change(b"the value was in L2, and is lost")
