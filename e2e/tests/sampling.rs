@@ -190,7 +190,10 @@ fn the_miss_ratio_curve_predicts_the_hit_ratio_of_more_memory() {
     assert!(present.stat("evictions") > 10_000 && larger.stat("evictions") > 1000);
     // All reads count, except those dropped while a worker's log was full of repetitions.
     assert!((ratios[2] - real[0]).abs() < 0.005, "{} at 1x, really {}", ratios[2], real[0]);
-    assert!((ratios[3] - real[1]).abs() < 0.015, "{} at 1.5x, really {}", ratios[3], real[1]);
+    // A busy machine samples fewer keys. The curve's deviation there is 0.6 divided by their root.
+    let slack = 5.0 * 0.6 / float(&curve, "mrc:sampled_items").sqrt();
+    assert!(slack < 0.11, "{} keys are too few to show anything", curve["mrc:sampled_items"]);
+    assert!((ratios[3] - real[1]).abs() < slack, "{} at 1.5x, really {}", ratios[3], real[1]);
     assert!(ratios.is_sorted() && ratios[0] < ratios[4], "{ratios:?}");
 }
 

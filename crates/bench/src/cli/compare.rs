@@ -41,8 +41,7 @@ pub(super) struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// End with status 1 if the other is worse in anything by more than chance, and with 2 if that
-    /// cannot be decided: too little was measured, requests were refused or lost, or hit ratios
-    /// differ.
+    /// cannot be decided: too little was measured, or requests were refused or lost.
     #[arg(long)]
     fail_if_worse: bool,
 }

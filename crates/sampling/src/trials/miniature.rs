@@ -4,7 +4,6 @@
 
 use super::Candidate;
 use crate::index::Index;
-use crate::is_later_flush;
 use crate::log::{Access, Kind};
 use narrow::{to_u8, to_u16};
 use std::num::NonZeroU64;
@@ -32,12 +31,24 @@ struct Node {
     read_at: Option<NonZeroU64>,
     bytes: u32,
     deadline: u32,
-    /// The number of the last flush that covered it before it was stored.
-    flush: u32,
+    /// The low half of the number of the last flush that covered it before it was stored.
+    flush: u16,
     newer: u16,
     older: u16,
     part: Part,
     size: u8,
+}
+
+impl Node {
+    /// `true` if it was stored before this flush, of the last 32,768.
+    fn is_before(&self, flush: u32) -> bool {
+        low_u16(flush).wrapping_sub(self.flush).cast_signed() > 0
+    }
+}
+
+fn low_u16(flush: u32) -> u16 {
+    let [low, high, ..] = flush.to_le_bytes();
+    u16::from_le_bytes([low, high])
 }
 
 /// A queue of nodes.
@@ -127,9 +138,9 @@ impl Miniature {
     /// A flush of everything.
     pub(super) fn flushed(&mut self, flush: u32) {
         for at in 0..self.nodes.len() {
-            let Node { hash, flush: before, .. } = self.nodes[at];
-            if is_later_flush(flush, before) && self.find(hash) == Some(to_u16(at)) {
-                self.remove(hash);
+            let node = self.nodes[at];
+            if node.is_before(flush) && self.find(node.hash) == Some(to_u16(at)) {
+                self.remove(node.hash);
             }
         }
     }
@@ -138,8 +149,8 @@ impl Miniature {
     pub(super) fn read(&mut self, access: &Access, now_secs: u32) -> bool {
         if let Some(at) = self.find(access.hash) {
             let node = self.nodes[usize::from(at)];
-            let is_dead = (node.deadline != 0 && node.deadline <= now_secs)
-                || is_later_flush(access.flush, node.flush);
+            let is_dead =
+                (node.deadline != 0 && node.deadline <= now_secs) || node.is_before(access.flush);
             if node.part != Part::Ghost && !is_dead {
                 self.use_node(at);
                 return true;
@@ -192,7 +203,7 @@ impl Miniature {
             read_at: None,
             bytes: access.bytes,
             deadline: access.deadline,
-            flush: access.flush,
+            flush: low_u16(access.flush),
             newer: NONE,
             older: NONE,
             part,
