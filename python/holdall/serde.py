@@ -25,18 +25,21 @@ class RawSerde:
 
 
 class TypedSerde:
-    """Bytes, text and integers come back as what they were. Nothing that is read runs code."""
+    """Bytes, text and integers come back as what they were; a bytearray and a memoryview become bytes. Nothing that is read runs code."""
 
     def serialize(self, key: Any, value: Any) -> tuple[bytes, int]:
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(value), 0
-        if isinstance(value, str):
+        # Their subclasses would come back as these.
+        if type(value) is bytes:
+            return value, 0
+        if type(value) is str:
             return value.encode("utf-8"), FLAG_TEXT
         if type(value) is int:
             return b"%d" % value, FLAG_INTEGER
         return self.other(value)
 
     def other(self, value: Any) -> tuple[bytes, int]:
+        if isinstance(value, (bytearray, memoryview)):
+            return bytes(value), 0
         raise TypeError(f"bytes, str and int can be stored, not {type(value).__name__}")
 
     def deserialize(self, key: Any, value: bytes, flags: int) -> Any:
@@ -55,7 +58,7 @@ class TypedSerde:
 
 
 class PickleSerde(TypedSerde):
-    """As TypedSerde, and anything else pickled. Only for caches that nobody else can write to: a pickle runs code."""
+    """As TypedSerde, and anything else pickled, subclasses of bytes, str and int, too. Only for caches that nobody else can write to: a pickle runs code."""
 
     def __init__(self, pickle_version: int = pickle.HIGHEST_PROTOCOL) -> None:
         self.pickle_version = pickle_version

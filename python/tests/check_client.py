@@ -2,6 +2,7 @@
 
 `leases`: the server has them. `direct`: it is not a proxy, which would take routing prefixes off keys."""
 
+import enum
 import os
 import signal
 import socket
@@ -84,14 +85,25 @@ def commands():
     same(c.get("s2"), b"quiet", "a closed client begins anew")
 
 
+class Colour(str, enum.Enum):
+    RED = "red"
+
+
 def values():
     typed = Client(ADDRESS, serde=TypedSerde(), key_prefix="p:", default_noreply=False)
     for value in (b"\x00\xff", "äöü", -5, 1 << 70):
         typed.set("v", value)
         same(typed.get("v"), value, f"{value!r}")
     same(Client(ADDRESS).get("p:v"), str(1 << 70).encode(), "the prefix is a part of the key")
-    refused(TypeError, "a list without pickles", typed.set, "v", [])
+    typed.set("v", bytearray(b"bytes"))
+    same(typed.get("v"), b"bytes", "a bytearray is bytes without pickles")
+    for value in ([], True, Colour.RED):
+        refused(TypeError, f"{value!r} without pickles", typed.set, "v", value)
     pickled = Client(ADDRESS, serde=PickleSerde(), default_noreply=False)
+    for value in (Colour.RED, bytearray(b"bytes"), True, b"bytes", "text", 17):
+        pickled.set("v", value)
+        got = pickled.get("v")
+        same((got, type(got)), (value, type(value)), f"{value!r} with its type")
     pickled.set("object", {"a": [1, 2.5, None]})
     same(pickled.get("object"), {"a": [1, 2.5, None]}, "a pickle")
     plain = Client(ADDRESS, serde=TypedSerde())

@@ -6,12 +6,22 @@ import threading
 from cache import tests
 from django.conf import settings
 from django.core.cache import cache, caches
+from django.db.models import IntegerChoices, TextChoices
 from django.test import TestCase, override_settings
+from django.utils.safestring import mark_safe
 from holdall import CacheError
 from holdall.django import HoldallCache
 
 PARAMS = settings.CACHES["default"]
 CACHES = tests.caches_setting_for_tests(base=PARAMS, exclude=tests.memcached_excluded_caches)
+
+
+class Colour(TextChoices):
+    RED = "red"
+
+
+class Size(IntegerChoices):
+    LARGE = 3
 
 
 @override_settings(CACHES=CACHES)
@@ -32,6 +42,12 @@ class HoldallCacheTests(tests.BaseMemcachedTests, TestCase):
         self.assertEqual(cache.get_or_load("loaded", load), {"row": 17})
         self.assertEqual(len(calls), 1)
         self.assertEqual(cache.get("loaded"), {"row": 17})
+
+    def test_values_keep_their_types(self):
+        for value in (mark_safe("<b>x</b>"), Colour.RED, Size.LARGE, bytearray(b"ab"), True):
+            cache.set("typed", value)
+            got = cache.get("typed")
+            self.assertEqual((got, type(got)), (value, type(value)))
 
     def test_threads_and_tasks_share_a_client(self):
         clients = [caches["default"]._cache]
