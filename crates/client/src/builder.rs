@@ -314,7 +314,9 @@ impl Builder {
         }
         let (codec, deadline) = (self.codec, self.deadline);
         let inner = Arc::new(Inner::new(inboxes, threads, registry, codec, spooler));
-        watch(&inner, self, sources, &planned).map_err(|error| start_failed(&error))?;
+        // The threads have it already.
+        let load = || Ok(());
+        watch(&inner, self, sources, &planned, load).map_err(|error| start_failed(&error))?;
         Ok(Client::of(inner, deadline))
     }
 
@@ -411,12 +413,13 @@ impl Builder {
     }
 }
 
-/// Watches the servers of the configuration in `planned` from now on.
+/// Puts the configuration in `planned` into use by `load`, and watches its servers from now on.
 fn watch(
     inner: &Arc<Inner>,
     builder: Builder,
     sources: Arc<OwnSources>,
     planned: &Planned,
+    load: impl FnOnce() -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     let period = builder.period();
     let weak = Arc::downgrade(inner);
@@ -427,7 +430,7 @@ fn watch(
         asked.discovery.refresh();
         builder.plan(Some(before), &asked.discovery).ok()
     };
-    watch::start(&inner.watch, period, sources, planned, plan, replace)
+    watch::start(&inner.watch, period, sources, planned, load, plan, replace)
 }
 
 impl Client {
@@ -449,8 +452,8 @@ impl Client {
         let (before, sources) = self.inner.watch.in_use();
         let sources = sources.with_settings(&builder.sources).map_err(|error| failed(&error))?;
         let planned = builder.plan(before.as_deref(), &sources.discovery)?;
-        self.inner.replace(&planned.plan).map_err(|error| failed(&error))?;
-        watch(&self.inner, builder.clone(), sources, &planned).map_err(|error| failed(&error))
+        let load = || self.inner.replace(&planned.plan).map_err(std::io::Error::other);
+        watch(&self.inner, builder.clone(), sources, &planned, load).map_err(|error| failed(&error))
     }
 }
 
