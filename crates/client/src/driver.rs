@@ -68,6 +68,10 @@ impl Driver {
         jobs.drain(..).for_each(|job| self.take(job));
         self.jobs = jobs;
         self.core.settle(&mut self.tickets);
+        // The replies of routes that are tasks came just now, and this may be the last turn.
+        while self.give_back() {
+            self.core.settle(&mut self.tickets);
+        }
         self.expire();
         self.wake_unless_idle();
         if !self.is_idle() {
@@ -105,9 +109,11 @@ impl Driver {
     }
 
     /// Returns the leases of departed callers, because no other client would get one for a lease's
-    /// lifetime.
-    fn give_back(&mut self) {
-        for (key, token) in std::mem::take(&mut self.tickets.orphans) {
+    /// lifetime. Returns true if there were any.
+    fn give_back(&mut self) -> bool {
+        let orphans = std::mem::take(&mut self.tickets.orphans);
+        let had_orphans = !orphans.is_empty();
+        for (key, token) in orphans {
             let (exptime, number) = (-1, token);
             let request = Request { exptime, number, ..Request::new(Command::LeaseSet, &key) };
             let ticket = self.tickets.add(Slot::new(0), OWN);
@@ -115,6 +121,7 @@ impl Driver {
                 self.tickets.close(ticket, reply);
             }
         }
+        had_orphans
     }
 
     fn take(&mut self, job: Job) {

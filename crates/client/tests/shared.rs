@@ -1,4 +1,4 @@
-//! Callers of one client that share the outcome of a look-aside read.
+//! Callers of one client that share the outcome of a look-aside read, or leave before it.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::future::Future;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use client::{Client, LookAside};
+use client::{Client, LookAside, block_on};
 
 /// A connection whose requests the test answers.
 struct Server {
@@ -28,9 +28,21 @@ impl Server {
         });
         let mut server = Self { stream, lines };
         // The client asks what the server knows: leases, and no block of a store that it refuses.
-        while server.lines.recv_timeout(Duration::from_secs(60)).unwrap() != "version" {}
+        while server.line() != "version" {}
         server.stream.write_all(b"MN leases\r\nCLIENT_ERROR\r\nVERSION 1\r\n").unwrap();
         server
+    }
+
+    /// The next line that the client sends.
+    fn line(&self) -> String {
+        self.lines.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    /// Gives a lease, and expects it back.
+    fn give_lease(&mut self) {
+        self.stream.write_all(b"LVALUE k 77 0 0\r\n\r\nEND\r\n").unwrap();
+        assert_eq!((self.line().as_str(), self.line().as_str()), ("lease-set k 77 0 -1 0", ""));
+        self.stream.write_all(b"NOT_STORED\r\n").unwrap();
     }
 
     /// Answers the request for a lease that `caller` sends now, and waits until `client` has the
@@ -85,4 +97,35 @@ fn a_value_from_before_a_delete_is_not_shared_with_a_later_caller() {
     assert_eq!(first.poll(), Poll::Ready("old".to_owned()), "the value at its request");
     server.answer(&mut second, &client, "VALUE k 16 3\r\nnew\r\nEND\r\n", 4);
     assert_eq!(second.poll(), Poll::Ready("new".to_owned()));
+}
+
+/// Failover is a task between the driver and the servers. The lease of a departed caller reaches
+/// the driver through it, and is returned by an idle client, and by one that closes.
+#[test]
+fn a_lease_through_a_gutter_is_returned_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = format!(
+        r#"{{"pools": {{"main": {{"servers": ["{}"]}}, "gutter": {{"servers": ["127.0.0.1:1"]}}}},
+            "route": {{"type": "FailoverWithExptimeRoute", "normal": "PoolRoute|main",
+                "failover": "PoolRoute|gutter", "failover_exptime": 10}}}}"#,
+        listener.local_addr().unwrap()
+    );
+    // No timer wakes the client meanwhile.
+    let builder = Client::builder().config_text(&config).timeout(Duration::from_secs(3600));
+    let client = builder.build().unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let mut call = Box::pin(client.lease_get("k"));
+    assert!(call.as_mut().poll(&mut context).is_pending());
+    let mut server = Server::accept(&listener);
+    assert_eq!(server.line(), "lease-get k");
+    drop(call);
+    server.give_lease();
+    let mut call = Box::pin(client.lease_get("k"));
+    assert!(call.as_mut().poll(&mut context).is_pending());
+    assert_eq!(server.line(), "lease-get k");
+    drop(call);
+    let mut close = Box::pin(client.close());
+    assert!(close.as_mut().poll(&mut context).is_pending());
+    server.give_lease();
+    block_on(close);
 }
