@@ -247,10 +247,14 @@ class AsyncClient:
             fresh.append(value)
             return data, flags
 
+        asked = client._key(key)
         for stale in stales(takes_stale):
+            core = client._core_or_none()
+            if core is None:
+                await packed(MASTER)
+                return fresh[0]
             settings = load_settings(expire, stale, waits, early_refresh, as_of, markers, exact)
-            call = client._core().get_or_load(client._key(key), *settings)
-            data, flags = await _run(call, packed)
+            data, flags = await _run(core.get_or_load(asked, *settings), packed)
             if fresh:
                 return fresh[0]
             try:
@@ -265,8 +269,10 @@ class AsyncClient:
     ) -> Written:
         """As `Client.write_marked`; `write` is a coroutine function, which this loop runs."""
         client = self._client
-        call = client._core().write_marked(client._key(key), region(markers), False)
-        return Written(*await _run(call, write))
+        asked, marked, core = client._key(key), region(markers), client._core_or_none()
+        if core is None:
+            return Written(await write(marked[0] + asked), False, False)
+        return Written(*await _run(core.write_marked(asked, marked, False), write))
 
     async def write_marked_at(
         self,
@@ -276,8 +282,10 @@ class AsyncClient:
     ) -> Written:
         """As `Client.write_marked_at`; `write` is a coroutine function, which this loop runs."""
         client = self._client
-        call = client._core().write_marked(client._key(key), region(markers), True)
-        return Written(*await _run(call, lambda _: write()))
+        asked, marked, core = client._key(key), region(markers), client._core_or_none()
+        if core is None:
+            return Written((await write())[0], False, False)
+        return Written(*await _run(core.write_marked(asked, marked, True), lambda _: write()))
 
     async def flush_all(self, delay: int = 0) -> bool:
         return await self._ask(False, "flush_all", delay) is None

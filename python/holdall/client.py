@@ -65,6 +65,9 @@ class Written(NamedTuple):
     deleted: bool
 
 
+# The time between two attempts to make a native client anew.
+_RETRY_SECS = 1.0
+
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 # Clients of the parent process, whose threads a fork does not copy. They are kept: ending them would wait for those threads.
 _parents: list[Native | None] = []
@@ -147,16 +150,38 @@ class Client:
         self.allow_unicode_keys = allow_unicode_keys
         self._lock = threading.Lock()
         self._native: Native | None = _native(self._settings)
+        # Until when calls fail, and why: the last attempt to make a native client anew has failed.
+        self._failure = 0.0, ""
         _clients.add(self)
 
     def _core(self) -> Native:
+        """The native client, made anew after a fork or `close`. Its settings were accepted before, so a failure is one of a source of
+        servers or of a file."""
         native = self._native
         if native is None:
             with self._lock:
                 if self._native is None:
-                    self._native = _native(self._settings)
+                    self._native = self._anew()
                 native = self._native
         return native
+
+    def _anew(self) -> Native:
+        # A silent source takes seconds, and other threads wait for the lock meanwhile.
+        retry_at, text = self._failure
+        if time.monotonic() < retry_at:
+            raise CacheError(text)
+        try:
+            return _native(self._settings)
+        except IllegalInputError as error:
+            self._failure = time.monotonic() + _RETRY_SECS, str(error)
+            raise CacheError(str(error)) from error
+
+    def _core_or_none(self) -> Native | None:
+        """As `_core`, for calls that go on without the cache."""
+        try:
+            return self._core()
+        except CacheError:
+            return None
 
     def _key(self, key: Key) -> bytes:
         if isinstance(key, str):
@@ -184,9 +209,9 @@ class Client:
     def _waits(self, noreply: bool | None) -> bool:
         return not (self.default_noreply if noreply is None else noreply)
 
-    def _try(self, failed: Any, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _try(self, failed: Any, name: str, *arguments: Any) -> Any:
         try:
-            return call(*arguments)
+            return getattr(self._core(), name)(*arguments)
         except IllegalInputError:
             raise
         except CacheError:
@@ -201,28 +226,28 @@ class Client:
 
     def get(self, key: Key, default: Any = None) -> Any:
         """The value of a key, or `default` when there is none."""
-        return self._fetched(key, self._try(None, self._core().get, self._key(key)), default)
+        return self._fetched(key, self._try(None, "get", self._key(key)), default)
 
     def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
         """The value and its cas unique."""
-        found = self._try(None, self._core().gets, self._key(key))
+        found = self._try(None, "gets", self._key(key))
         return (self._fetched(key, found, default), cas_default if found is None else found[2])
 
     def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
         """The value, whose time to live begins anew."""
-        found = self._try(None, self._core().gat, self._key(key), expire)
+        found = self._try(None, "gat", self._key(key), expire)
         return self._fetched(key, found, default)
 
     def gats(
         self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None
     ) -> tuple[Any, Any]:
         """As `gat`, with the cas unique."""
-        found = self._try(None, self._core().gats, self._key(key), expire)
+        found = self._try(None, "gats", self._key(key), expire)
         return (self._fetched(key, found, default), cas_default if found is None else found[2])
 
     def _get_many(self, keys: list[AnyKey], with_cas: bool) -> Iterator[tuple[AnyKey, Any]]:
         asked = [self._key(key) for key in keys]
-        found, failed = self._try(([], None), self._core().get_many, asked, with_cas)
+        found, failed = self._try(([], None), "get_many", asked, with_cas)
         if failed is not None and not self.ignore_exc:
             raise failed
         return ((key, one) for key, one in zip(keys, found) if one is not None)
@@ -249,8 +274,8 @@ class Client:
     ) -> bool:
         data, own = self._pack(key, value, flags)
         quiet = not self._waits(noreply)
-        store = self._core().store
-        done: bool = self._try(False, store, command, self._key(key), data, own, expire, quiet)
+        arguments = (command, self._key(key), data, own, expire, quiet)
+        done: bool = self._try(False, "store", *arguments)
         return done
 
     def set(
@@ -315,7 +340,7 @@ class Client:
         items = [self._item(key, value, flags) for key, value in values.items()]
         everything = range(len(keys))
         quiet = not self._waits(noreply)
-        places = self._try(everything, self._core().set_many, items, expire, quiet)
+        places = self._try(everything, "set_many", items, expire, quiet)
         return [keys[place] for place in places]
 
     def cas(
@@ -330,7 +355,7 @@ class Client:
         """True: stored; False: changed since `gets`; None: there is no such item. It always waits."""
         data, own = self._pack(key, value, flags)
         arguments = (self._key(key), data, own, expire, unique(cas))
-        stored: bool | None = self._try(False, self._core().cas, *arguments)
+        stored: bool | None = self._try(False, "cas", *arguments)
         return stored
 
     # The rest
@@ -338,36 +363,36 @@ class Client:
     def delete(self, key: Key, noreply: bool | None = None, hold_off: int = 0) -> bool:
         """True when it was there, or nobody waits. `hold_off`: seconds for which `add` is refused (holdall's servers)."""
         arguments = ([self._key(key)], hold_off, not self._waits(noreply))
-        deleted: bool = self._try(False, self._core().delete_many, *arguments)
+        deleted: bool = self._try(False, "delete_many", *arguments)
         return deleted
 
     def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
         """True, as in pymemcache: it does not tell which keys there were."""
         asked = [self._key(key) for key in keys]
-        deleted = self._try(None, self._core().delete_many, asked, 0, not self._waits(noreply))
+        deleted = self._try(None, "delete_many", asked, 0, not self._waits(noreply))
         return deleted is not None
 
     def incr(self, key: Key, value: int = 1, noreply: bool = False) -> int | None:
         """The new number, or None when there is no such item."""
         arguments = (self._key(key), value, False, bool(noreply))
-        number: int | None = self._try(None, self._core().count, *arguments)
+        number: int | None = self._try(None, "count", *arguments)
         return number
 
     def decr(self, key: Key, value: int = 1, noreply: bool = False) -> int | None:
         """The new number, 0 at the least, or None when there is no such item."""
         arguments = (self._key(key), value, True, bool(noreply))
-        number: int | None = self._try(None, self._core().count, *arguments)
+        number: int | None = self._try(None, "count", *arguments)
         return number
 
     def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
         """Begins the time to live anew; False when there is no such item."""
         quiet = not self._waits(noreply)
-        touched: bool = self._try(False, self._core().touch, self._key(key), expire, quiet)
+        touched: bool = self._try(False, "touch", self._key(key), expire, quiet)
         return touched
 
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
         """Drops everything on every server; it always waits."""
-        return self._try(False, self._core().flush_all, delay) is None
+        return self._try(False, "flush_all", delay) is None
 
     def version(self) -> bytes:
         """The version of one of the servers; fails unless all of them answer."""
@@ -440,9 +465,14 @@ class Client:
             fresh.append(value)
             return data, flags
 
+        asked = self._key(key)
         for stale in stales(takes_stale):
+            core = self._core_or_none()
+            if core is None:
+                packed(MASTER)
+                return fresh[0]
             settings = load_settings(expire, stale, waits, early_refresh, as_of, markers, exact)
-            data, flags = _run(self._core().get_or_load(self._key(key), *settings), packed)
+            data, flags = _run(core.get_or_load(asked, *settings), packed)
             if fresh:
                 return fresh[0]
             try:
@@ -475,8 +505,10 @@ class Client:
 
         `write` writes to the master, and has both keys, this one and `marker`, invalidated by the replication stream.
         """
-        call = self._core().write_marked(self._key(key), region(markers), False)
-        return Written(*_run(call, write))
+        asked, marked, core = self._key(key), region(markers), self._core_or_none()
+        if core is None:
+            return Written(write(marked[0] + asked), False, False)
+        return Written(*_run(core.write_marked(asked, marked, False), write))
 
     def write_marked_at(
         self, key: Key, write: Callable[[], tuple[Any, Position]], markers: Markers
@@ -485,8 +517,10 @@ class Client:
 
         Nothing but time ends such markers, so what follows the replica's log deletes the key alone. Readers use `exact=True`.
         """
-        call = self._core().write_marked(self._key(key), region(markers), True)
-        return Written(*_run(call, lambda _: write()))
+        asked, marked, core = self._key(key), region(markers), self._core_or_none()
+        if core is None:
+            return Written(write()[0], False, False)
+        return Written(*_run(core.write_marked(asked, marked, True), lambda _: write()))
 
     def replace_routes(
         self,

@@ -2,6 +2,8 @@
 
 `leases`: the server has them. `direct`: it is not a proxy, which would take routing prefixes off keys."""
 
+import asyncio
+import contextlib
 import enum
 import os
 import signal
@@ -11,7 +13,8 @@ import threading
 import time
 
 from checking import passed, refused, same
-from holdall import CacheError, Client, IllegalInputError, Markers, PickleSerde, TypedSerde, Waits
+from holdall import AsyncClient, CacheError, Client, IllegalInputError, Markers, PickleSerde, Position
+from holdall import TypedSerde, Waits
 
 ADDRESS = sys.argv[1]
 LEASES = "leases" in sys.argv
@@ -325,10 +328,11 @@ def interrupted_loads():
     same(outcomes, [b"row"], "another thread's load")
 
 
-def source():
-    """A source of servers may be a thread of the same program."""
-    host, port = ADDRESS.split(":")
-    nodes = f"1\n{host}|{host}|{port}".encode()
+@contextlib.contextmanager
+def running_source(port=0):
+    """A source that names the server: a thread of this program. Its port."""
+    host, server = ADDRESS.split(":")
+    nodes = f"1\n{host}|{host}|{server}".encode()
     reply = b"CONFIG cluster 0 %d\r\n%s\r\nEND\r\n" % (len(nodes), nodes)
 
     def serve(listening):
@@ -341,10 +345,65 @@ def source():
                 while stream.recv(4096):
                     stream.sendall(reply)
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=serve, args=(listening,), daemon=True).start()
-        address = "elasticache:%s:%d" % listening.getsockname()
-        same(Client(address).servers()[0][0], ADDRESS, "the source's server")
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,), daemon=True)
+        thread.start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def source():
+    """A source of servers may be a thread of the same program."""
+    with running_source() as port:
+        same(Client(f"elasticache:127.0.0.1:{port}").servers()[0][0], ADDRESS, "the source's server")
+
+
+def lost_source():
+    """A client that begins anew while its source is away has a cache that fails."""
+    region = Markers("remote:", 60)
+
+    async def loaded(*_):
+        return b"row"
+
+    async def placed():
+        return "done", Position("mariadb-gtid:0-1-1")
+
+    with running_source() as port:
+        settings = {"servers": f"elasticache:127.0.0.1:{port}", "discovery_period": 3600, "timeout": 60}
+        strict, aio = Client(**settings), AsyncClient(ignore_exc=True, **settings)
+        lenient = Client(ignore_exc=True, default_noreply=False, **settings)
+        lenient.set("lost", b"v")
+    for client in (strict, lenient, aio._client):
+        client.close()
+    for _ in range(2):
+        said = refused(CacheError, "a get without a source", strict.get, "lost")
+        same(str(port) in said, True, said)
+    refused(IllegalInputError, "a bad key", strict.get_or_load, "", lambda: b"row")
+    same(lenient.get("lost", "default"), "default", "a miss")
+    same(lenient.get_many(["lost"]), {}, "misses")
+    same((lenient.set("lost", b"v"), lenient.delete("lost")), (False, False), "a failed store")
+    for client in (strict, lenient):
+        same(client.get_or_load("lost", lambda: "row"), b"row", "a load")
+        same(client.get_or_load("lost", str.encode, markers=region), b"master", "a load there")
+        same(tuple(client.write_marked("lost", bytes, region)), (b"remote:lost", False, False), "a write")
+        written = client.write_marked_at("lost", lambda: ("done", None), region)
+        same(tuple(written), ("done", False, False), "a write with a place")
+
+    async def awaited():
+        same(await aio.get("lost", "default"), "default", "a miss by asyncio")
+        same(await aio.get_or_load("lost", loaded), b"row", "a load by asyncio")
+        written = await aio.write_marked("lost", loaded, region)
+        same(tuple(written), (b"row", False, False), "a write by asyncio")
+        written = await aio.write_marked_at("lost", placed, region)
+        same(tuple(written), ("done", False, False), "a write with a place by asyncio")
+
+    asyncio.run(awaited())
+    with running_source(port):
+        end = time.monotonic() + 60
+        while lenient.get("lost") is None and time.monotonic() < end:
+            time.sleep(0.01)
+        same(lenient.get("lost"), b"v", "the source is back")
 
 
 commands()
@@ -362,4 +421,5 @@ threads()
 signals()
 interrupted_loads()
 source()
+lost_source()
 passed("holdall for Python")
