@@ -112,24 +112,22 @@ class AsyncClient:
 
     async def get(self, key: Key, default: Any = None) -> Any:
         client = self._client
-        return client._fetched(key, await self._ask(None, "get", client._key(key)), default)
+        return client._read(key, await self._ask(None, "get", client._key(key)), default)[0]
 
     async def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
         """The value and its cas unique."""
         found = await self._ask(None, "gets", self._client._key(key))
-        cas = cas_default if found is None else found[2]
-        return self._client._fetched(key, found, default), cas
+        return self._client._read(key, found, default, cas_default)
 
     async def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
         found = await self._ask(None, "gat", self._client._key(key), expire)
-        return self._client._fetched(key, found, default)
+        return self._client._read(key, found, default)[0]
 
     async def gats(
         self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None
     ) -> tuple[Any, Any]:
         found = await self._ask(None, "gats", self._client._key(key), expire)
-        cas = cas_default if found is None else found[2]
-        return self._client._fetched(key, found, default), cas
+        return self._client._read(key, found, default, cas_default)
 
     async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         """A dict of the keys that there are."""
@@ -138,8 +136,7 @@ class AsyncClient:
         found, failed = await self._ask(([], None), "get_many", asked, False)
         if failed is not None and not client.ignore_exc:
             raise failed
-        found = zip(keys, found)
-        return {key: client._fetched(key, one, None) for key, one in found if one is not None}
+        return {key: value for key, value, _ in client._read_many(zip(keys, found))}
 
     async def multi_get(self, *keys: AnyKey) -> tuple[Any, ...]:
         """A tuple with the value of each key, or None: aiomcache's."""

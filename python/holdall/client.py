@@ -68,6 +68,8 @@ class Written(NamedTuple):
 # The time between two attempts to make a native client anew.
 _RETRY_SECS = 1.0
 
+_MISSING = object()
+
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 # Clients of the parent process, whose threads a fork does not copy. They are kept: ending them would wait for those threads.
 _parents: list[Native | None] = []
@@ -119,8 +121,8 @@ class Client:
     answer is read, so that an error cannot be taken for another request's answer. Requests of one client leave in the order of
     the calls.
 
-    With `ignore_exc` a failure of the cache is a miss, and a store that failed is False. `get_or_load` needs no such thing: it never
-    fails because of the cache, and stores nothing after a failure.
+    With `ignore_exc` a failure of the cache is a miss, as is a value that cannot be deserialized, and a store that failed is False.
+    `get_or_load` needs no such thing: it never fails because of the cache, and stores nothing after a failure.
 
     `serde` has pymemcache's `serialize(key, value) -> (bytes, flags)` and `deserialize(key, bytes, flags)`. `compress` ("zstd" or
     "lz4") packs values of `compress_threshold` bytes and more; values packed in either way are always read. `append` and `prepend` to
@@ -219,47 +221,61 @@ class Client:
                 return failed
             raise
 
-    def _fetched(self, key: Any, found: Any, default: Any) -> Any:
-        return default if found is None else self.serde.deserialize(key, found[0], found[1])
+    def _read(self, key: Any, found: Any, default: Any, cas_default: Any = None) -> tuple[Any, Any]:
+        """The value and the cas unique of what was found."""
+        if found is None:
+            return default, cas_default
+        try:
+            return self.serde.deserialize(key, found[0], found[1]), found[2]
+        except Exception:
+            if self.ignore_exc:
+                return default, cas_default
+            raise
+
+    def _read_many(self, found: Iterable[tuple[AnyKey, Any]]) -> Iterator[tuple[AnyKey, Any, Any]]:
+        """As `_read` for many, without those that were not found."""
+        for key, one in found:
+            value, cas = self._read(key, one, _MISSING)
+            if value is not _MISSING:
+                yield key, value, cas
 
     # Retrieval
 
     def get(self, key: Key, default: Any = None) -> Any:
         """The value of a key, or `default` when there is none."""
-        return self._fetched(key, self._try(None, "get", self._key(key)), default)
+        return self._read(key, self._try(None, "get", self._key(key)), default)[0]
 
     def gets(self, key: Key, default: Any = None, cas_default: Any = None) -> tuple[Any, Any]:
         """The value and its cas unique."""
         found = self._try(None, "gets", self._key(key))
-        return (self._fetched(key, found, default), cas_default if found is None else found[2])
+        return self._read(key, found, default, cas_default)
 
     def gat(self, key: Key, expire: int = 0, default: Any = None) -> Any:
         """The value, whose time to live begins anew."""
         found = self._try(None, "gat", self._key(key), expire)
-        return self._fetched(key, found, default)
+        return self._read(key, found, default)[0]
 
     def gats(
         self, key: Key, expire: int = 0, default: Any = None, cas_default: Any = None
     ) -> tuple[Any, Any]:
         """As `gat`, with the cas unique."""
         found = self._try(None, "gats", self._key(key), expire)
-        return (self._fetched(key, found, default), cas_default if found is None else found[2])
+        return self._read(key, found, default, cas_default)
 
-    def _get_many(self, keys: list[AnyKey], with_cas: bool) -> Iterator[tuple[AnyKey, Any]]:
+    def _get_many(self, keys: list[AnyKey], with_cas: bool) -> Iterator[tuple[AnyKey, Any, Any]]:
         asked = [self._key(key) for key in keys]
         found, failed = self._try(([], None), "get_many", asked, with_cas)
         if failed is not None and not self.ignore_exc:
             raise failed
-        return ((key, one) for key, one in zip(keys, found) if one is not None)
+        return self._read_many(zip(keys, found))
 
     def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         """The values that there are, by key. Each server is asked once."""
-        return {key: self._fetched(key, one, None) for key, one in self._get_many(list(keys), False)}
+        return {key: value for key, value, _ in self._get_many(list(keys), False)}
 
     def gets_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, tuple[Any, int]]:
         """As `get_many`, with cas uniques."""
-        found = self._get_many(list(keys), True)
-        return {key: (self._fetched(key, one, None), one[2]) for key, one in found}
+        return {key: (value, cas) for key, value, cas in self._get_many(list(keys), True)}
 
     # Stores
 

@@ -234,6 +234,10 @@ async def unreadable():
             return {"row": len(loads)}
 
         await AsyncClient(address).set("unreadable", b"no pickle", flags=1)
+        async with AsyncClient(address, serde=PickleSerde(), ignore_exc=True, timeout=60) as lenient:
+            same(await lenient.get("unreadable", "none"), "none", "a miss by ignore_exc")
+            same(await lenient.gets("unreadable", "none", 0), ("none", 0), "a miss with a cas")
+            same(await lenient.get_many(["unreadable"]), {}, "a miss of get_many")
         got = [await client.get_or_load("unreadable", load) for _ in range(3)]
         same(got, [{"row": 1}, {"row": 2}, {"row": 2}], "loaded, filled, read")
 

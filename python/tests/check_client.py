@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import enum
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -172,6 +173,16 @@ def unreadable():
     got = [c.get_or_load("unreadable", load) for _ in range(3)]
     same(got, [{"row": 1}, {"row": 2}, {"row": 2}], "loaded, filled, read")
     raw.set("unreadable", b"no pickle", flags=1)
+    refused(pickle.UnpicklingError, "a get", c.get, "unreadable")
+    refused(pickle.UnpicklingError, "a get_many", c.get_many, ["unreadable"])
+    raw.set("readable", b"text", flags=16)
+    keys, lenient = ["unreadable", "readable"], Client(ADDRESS, serde=PickleSerde(), ignore_exc=True)
+    for read in (lenient.get, lenient.gat):
+        same(read("unreadable", default="none"), "none", "a miss by ignore_exc")
+    for read in (lenient.gets, lenient.gats):
+        same(read("unreadable", default="none", cas_default=0), ("none", 0), "a miss with a cas")
+    same(lenient.get_many(keys), {"readable": "text"}, "one of them is a miss")
+    same(list(lenient.gets_many(keys)), ["readable"], "one of them is a miss with a cas")
     c.get_or_load("unreadable", load, markers=Markers("remote:", 60))
     same(loads, [(), (), ("master",)], "the master has every write")
     if LEASES:
