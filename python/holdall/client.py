@@ -83,8 +83,14 @@ def _after_fork() -> None:
         client._lock = threading.Lock()
 
 
+# From then on nobody closes clients, and what no caller waits for is not sent.
+_is_ending = False
+
+
 def _at_exit() -> None:
+    global _is_ending
     begin_exit()
+    _is_ending = True
     for client in list(_clients):
         client.close()
     await_dropped()
@@ -221,6 +227,22 @@ class Client:
                 return failed
             raise
 
+    def _change(
+        self, noreply: bool | None, told: Any, failed: Any, name: str, *arguments: Any
+    ) -> Any:
+        """A call that waits, or else returns `told`."""
+        if self._waits(noreply):
+            return self._try(failed, name, *arguments, False)
+        if not _is_ending:
+            return self._try(failed, name, *arguments, True)
+        try:
+            getattr(self._core(), name)(*arguments, False)
+        except IllegalInputError:
+            raise
+        except CacheError:
+            pass
+        return told
+
     def _read(self, key: Any, found: Any, default: Any, cas_default: Any = None) -> tuple[Any, Any]:
         """The value and the cas unique of what was found."""
         if found is None:
@@ -289,9 +311,8 @@ class Client:
         flags: int | None,
     ) -> bool:
         data, own = self._pack(key, value, flags)
-        quiet = not self._waits(noreply)
-        arguments = (command, self._key(key), data, own, expire, quiet)
-        done: bool = self._try(False, "store", *arguments)
+        arguments = (command, self._key(key), data, own, expire)
+        done: bool = self._change(noreply, True, False, "store", *arguments)
         return done
 
     def set(
@@ -355,8 +376,7 @@ class Client:
         keys = list(values)
         items = [self._item(key, value, flags) for key, value in values.items()]
         everything = range(len(keys))
-        quiet = not self._waits(noreply)
-        places = self._try(everything, "set_many", items, expire, quiet)
+        places = self._change(noreply, (), everything, "set_many", items, expire)
         return [keys[place] for place in places]
 
     def cas(
@@ -378,32 +398,31 @@ class Client:
 
     def delete(self, key: Key, noreply: bool | None = None, hold_off: int = 0) -> bool:
         """True when it was there, or nobody waits. `hold_off`: seconds for which `add` is refused (holdall's servers)."""
-        arguments = ([self._key(key)], hold_off, not self._waits(noreply))
-        deleted: bool = self._try(False, "delete_many", *arguments)
+        arguments = ([self._key(key)], hold_off)
+        deleted: bool = self._change(noreply, True, False, "delete_many", *arguments)
         return deleted
 
     def delete_many(self, keys: Iterable[Key], noreply: bool | None = None) -> bool:
         """True, as in pymemcache: it does not tell which keys there were."""
         asked = [self._key(key) for key in keys]
-        deleted = self._try(None, "delete_many", asked, 0, not self._waits(noreply))
+        deleted = self._change(noreply, True, None, "delete_many", asked, 0)
         return deleted is not None
 
     def incr(self, key: Key, value: int = 1, noreply: bool = False) -> int | None:
         """The new number, or None when there is no such item."""
-        arguments = (self._key(key), value, False, bool(noreply))
-        number: int | None = self._try(None, "count", *arguments)
+        arguments = (self._key(key), value, False)
+        number: int | None = self._change(bool(noreply), None, None, "count", *arguments)
         return number
 
     def decr(self, key: Key, value: int = 1, noreply: bool = False) -> int | None:
         """The new number, 0 at the least, or None when there is no such item."""
-        arguments = (self._key(key), value, True, bool(noreply))
-        number: int | None = self._try(None, "count", *arguments)
+        arguments = (self._key(key), value, True)
+        number: int | None = self._change(bool(noreply), None, None, "count", *arguments)
         return number
 
     def touch(self, key: Key, expire: int = 0, noreply: bool | None = None) -> bool:
         """Begins the time to live anew; False when there is no such item."""
-        quiet = not self._waits(noreply)
-        touched: bool = self._try(False, "touch", self._key(key), expire, quiet)
+        touched: bool = self._change(noreply, True, False, "touch", self._key(key), expire)
         return touched
 
     def flush_all(self, delay: int = 0, noreply: bool | None = None) -> bool:
@@ -511,7 +530,7 @@ class Client:
     def _forget(self, key: Key) -> None:
         """Deletes what cannot be read, so that the next caller fills the key."""
         try:
-            self._core().delete_many([self._key(key)], 0, True)
+            self._change(True, True, False, "delete_many", [self._key(key)], 0)
         except CacheError:
             # It stays until it expires.
             pass

@@ -104,6 +104,16 @@ def ends():
 atexit.register(ends)
 """
 
+# A function that `atexit` calls last, because it was registered before the library was imported.
+LAST = """
+import atexit
+def last():
+    assert Client("127.0.0.1:1").delete("exit:deleted") is True
+    assert client.set("k", b"v") is True and client.delete("exit:deleted") is True
+    print(client.stats()[ADDRESS]["answered"])
+atexit.register(last)
+"""
+
 
 def begun(text):
     program = [sys.executable, "-c", text]
@@ -137,7 +147,16 @@ def joined():
     same(ended(begun(text), "a thread that is joined"), "1\n", "the thread has its answer")
 
 
+def last():
+    text = LAST + HEAD + "client = Client(ADDRESS, timeout=60, connect_timeout=60)\n"
+    client = Client(ADDRESS, timeout=60, default_noreply=False)
+    client.set("exit:deleted", b"old")
+    same(ended(begun(text), "a last function"), "2\n", "answers to a last function")
+    same(client.get("exit:deleted"), None, "what was deleted by a last function")
+
+
 daemons()
 deletes()
 joined()
+last()
 passed("holdall for Python, exit")
