@@ -87,24 +87,35 @@ def _after_fork() -> None:
 _is_ending = False
 
 
-def _at_exit() -> None:
+def _close_all() -> None:
     global _is_ending
-    begin_exit()
     _is_ending = True
     for client in list(_clients):
         client.close()
     await_dropped()
 
 
+def _at_exit() -> None:
+    begin_exit()
+    _close_all()
+
+
 def _at_exit_of_child(_: object = None) -> None:
-    sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=10)
+    """Has the clients closed by a process of multiprocessing. Its threads go on after its finalizers, so this is no `_at_exit`; if it
+    unwinds threads afterwards, it calls `atexit`'s functions, too."""
+    sys.modules["multiprocessing.util"].Finalize(None, _close_all, exitpriority=10)
+
+
+_is_registered = False
 
 
 def _native(settings: dict[str, Any]) -> Native:
     """A native client. Processes of multiprocessing end without what `atexit` has; they call finalizers, and forget those from before
     their start."""
+    global _is_registered
     util = sys.modules.get("multiprocessing.util")
-    if util is not None:
+    if util is not None and not _is_registered:
+        _is_registered = True
         util.register_after_fork(_at_exit_of_child, _at_exit_of_child)
         if sys.modules["multiprocessing.process"].parent_process() is not None:
             _at_exit_of_child()

@@ -75,6 +75,21 @@ process.start()
 process.join()
 """
 
+# A process's threads go on when its target has returned, and its finalizers have run. They make more calls than `ended` has seconds.
+OUTLIVING = """
+import multiprocessing.util
+client = Client(ADDRESS, timeout=60, connect_timeout=60)
+def work(ended):
+    ended.wait()
+    for _ in range(300):
+        client.get("k")
+    assert client.delete("exit:deleted") is True
+def delete():
+    ended = threading.Event()
+    multiprocessing.util.Finalize(None, ended.set, exitpriority=1)
+    threading.Thread(target=work, args=(ended,)).start()
+"""
+
 # What they have deleted without waiting is deleted when they have ended.
 DELETES = {
     "a client that was dropped": DELETE + "delete()",
@@ -86,6 +101,7 @@ def delete():
     assert client.delete("exit:deleted") is True
 """
     + PROCESS,
+    "a thread that outlives its process's target": OUTLIVING + PROCESS,
     "a dropped client beside a process": DELETE + PROCESS.replace("delete", "lambda: None") + "delete()",
 }
 
