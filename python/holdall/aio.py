@@ -62,6 +62,11 @@ def _turn(bridge: Bridge) -> None:
             continue
         if error is None:
             future.set_result(result)
+        elif isinstance(error, StopIteration):
+            # A future refuses it; a coroutine that raises it raises this.
+            raised = RuntimeError("a coroutine function raised StopIteration")
+            raised.__cause__ = error
+            future.set_exception(raised)
         else:
             future.set_exception(error)
 

@@ -224,6 +224,20 @@ async def failures():
                 same(error.args, ("the loader's own",), what)
 
 
+async def exhausted():
+    """A writer that raises StopIteration, which no future takes, ends its call, and those that are answered with it."""
+    async with AsyncClient(address, timeout=60) as client:
+        region = Markers("remote:", 60)
+        calls = [
+            client.write_marked("exhausted", lambda _: next(iter(())), region),
+            client.write_marked_at("exhausted", lambda: next(iter(())), region),
+        ]
+        others = [client.get(f"k{n}") for n in range(20)]
+        got = await asyncio.wait_for(asyncio.gather(*calls, *others, return_exceptions=True), 60)
+        same([type(one) for one in got[:2]], [RuntimeError] * 2, "a writer that has no more")
+        same([one for one in got[2:] if isinstance(one, Exception)], [], "the other calls")
+
+
 async def unreadable():
     """A value that cannot be deserialized is as good as none."""
     async with AsyncClient(address, serde=PickleSerde(), timeout=60) as client:
@@ -250,5 +264,6 @@ asyncio.run(look_aside(address))
 asyncio.run(cancelled_loads())
 asyncio.run(silence())
 asyncio.run(failures())
+asyncio.run(exhausted())
 asyncio.run(unreadable())
 passed("holdall for Python, asyncio")
