@@ -178,11 +178,15 @@ impl Client {
             let slot = Arc::clone(&slot);
             Job::Ask { request, slot, index }
         }));
-        if let Some(at) = self.deadline.and_then(|deadline| now().checked_add(deadline)) {
-            jobs.push(Job::Expire { at, slot: Arc::downgrade(&slot) });
-        }
+        jobs.extend(self.expiry(&slot));
         push(&self.inbox, jobs)?;
         Ok(Pending(slot))
+    }
+
+    /// The job that fails a call at its deadline, if it has one.
+    fn expiry(&self, slot: &Arc<Slot>) -> Option<Job> {
+        let at = now().checked_add(self.deadline?)?;
+        Some(Job::Expire { at, slot: Arc::downgrade(slot) })
     }
 
     /// Sends without waiting. As no caller receives the answer, it has no deadline.
@@ -239,7 +243,9 @@ impl Client {
 
     async fn ask_all(&self, request: Request<'_>) -> Result<OwnedReply, Error> {
         let (request, slot) = (request.to_owned(), Slot::new(1));
-        push(&self.inbox, vec![Job::AskAll { request, slot: Arc::clone(&slot) }])?;
+        let expiry = self.expiry(&slot);
+        let ask = Job::AskAll { request, slot: Arc::clone(&slot) };
+        push(&self.inbox, [ask].into_iter().chain(expiry).collect())?;
         succeeded(Pending(slot).await.pop().ok_or(Error::Closed)?)
     }
 

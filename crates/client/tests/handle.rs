@@ -234,6 +234,17 @@ fn keys_cannot_inject_commands() {
     assert_eq!(client.client().servers()[0].totals.broken, 0);
 }
 
+#[test]
+fn a_deadline_includes_calls_to_all_servers() {
+    let silent = Echo::new(|_| FOR_EVER);
+    let client = client(&[&silent]).with_deadline(Some(Duration::ZERO));
+    let outcomes = [block_on(client.flush_all(0)), block_on(client.version()).map(drop)];
+    for outcome in outcomes {
+        let Err(Error::Cache(failure, _)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(failure, Failure::DeadlineExceeded);
+    }
+}
+
 /// A silent server, and more callers than may wait.
 #[test]
 fn pending_requests_are_bounded() {
