@@ -1,28 +1,21 @@
 //! Limits of namespaces and users through the engine's commands: lifetimes, quotas, rates, counts.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+mod common;
+
 use std::sync::Arc;
 
+use common::{settings, store};
 use engine::{
-    Arithmetic, Condition, Counted, Delete, Deleted, Direction, LeaseSettings, Limits, MetaGet,
-    Mode, NewValue, RateReached, Rule, SUBJECT_COUNTERS, Settings, Shared, Subject, Verdict,
-    Vivify, Worker,
+    Arithmetic, Condition, Counted, Delete, Deleted, Direction, Limits, MetaGet, Mode, NewValue,
+    RateReached, Rule, SUBJECT_COUNTERS, Shared, Subject, Verdict, Vivify, Worker,
 };
-use store::{Config, DraftError, Store};
+use store::DraftError;
 
 const NOW: u32 = 1000;
 
 fn shared() -> Arc<Shared> {
-    let settings = Settings {
-        cas_enabled: true,
-        flush_enabled: true,
-        started_at_unix: 1_700_000_000,
-        leases: LeaseSettings::default(),
-    };
-    Shared::new(
-        Store::new(Config { memory_bytes: 64 << 20, ..Config::default() }).unwrap(),
-        settings,
-    )
+    Shared::new(store(), settings())
 }
 
 fn prefix(prefix: &str, limits: Limits) -> Rule {

@@ -1,22 +1,18 @@
 //! The samples of a worker's commands: what a flush does to the estimates.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+mod common;
+
 use std::sync::Arc;
 
-use engine::{Condition, LeaseSettings, Mode, NewValue, Sampling, Settings, Shared, Worker};
-use store::{Config, Store};
+use common::{settings, store};
+use engine::{Condition, Mode, NewValue, Sampling, Shared, Worker};
 
 const KEYS: u32 = 100;
 
 fn shared() -> Arc<Shared> {
-    let settings = Settings {
-        cas_enabled: true,
-        flush_enabled: true,
-        started_at_unix: 1_700_000_000,
-        leases: LeaseSettings::default(),
-    };
-    let store = Store::new(Config { memory_bytes: 64 << 20, ..Config::default() }).unwrap();
-    Shared::with_samples(store, settings, Some(Sampling { delimiter: b':', workers: 1 }))
+    let sampling = Sampling { delimiter: b':', workers: 1 };
+    Shared::with_samples(store(), settings(), Some(sampling))
 }
 
 fn set(worker: &Worker, key: &[u8]) {

@@ -2,28 +2,21 @@
 //! done twice.
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
+mod common;
+
 use std::sync::Arc;
 use std::thread;
 
+use common::{settings, store};
 use engine::{
-    Arithmetic, Condition, Counted, Delete, Deleted, Direction, Mode, NewValue, Settings, Shared,
-    Verdict, Vivify, Worker,
+    Arithmetic, Condition, Counted, Delete, Deleted, Direction, Mode, NewValue, Shared, Verdict,
+    Vivify, Worker,
 };
-use store::{Config, Store};
 
 const THREADS: u32 = 4;
 
 fn shared() -> Arc<Shared> {
-    let settings = Settings {
-        cas_enabled: true,
-        flush_enabled: true,
-        started_at_unix: 1_700_000_000,
-        leases: engine::LeaseSettings::default(),
-    };
-    Shared::new(
-        Store::new(Config { memory_bytes: 64 << 20, ..Config::default() }).unwrap(),
-        settings,
-    )
+    Shared::new(store(), settings())
 }
 
 /// Runs `body` in every thread, with the thread's number and a worker.
