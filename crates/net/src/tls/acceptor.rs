@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use certs::{CertsError, certificates, private_key, roots};
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{
     NoServerSessionStorage, UnbufferedServerConnection, VerifierBuilderError, WebPkiClientVerifier,
 };
@@ -95,8 +95,8 @@ struct Configs {
     standard: Arc<ServerConfig>,
     server_only: Arc<ServerConfig>,
     mutual: Option<Arc<ServerConfig>>,
-    /// The server's own certificate.
-    certificate: Option<CertificateDer<'static>>,
+    /// The server's own certificate, and the chain to its issuer.
+    chain: Vec<CertificateDer<'static>>,
 }
 
 impl TlsAcceptor {
@@ -133,14 +133,14 @@ impl TlsAcceptor {
     #[must_use]
     pub fn not_after(&self) -> u64 {
         let configs = self.configs.read().unwrap_or_else(PoisonError::into_inner);
-        configs.certificate.as_ref().and_then(certs::not_after).unwrap_or(0)
+        configs.chain.first().and_then(certs::not_after).unwrap_or(0)
     }
 
     /// Faults of the present files that do not prevent their use.
     #[must_use]
     pub fn warnings(&self) -> Vec<certs::Warning> {
         let configs = self.configs.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(certificate) = &configs.certificate else { return Vec::new() };
+        let Some(certificate) = configs.chain.first() else { return Vec::new() };
         let TlsOptions { chain_cert, key, .. } = &self.options;
         certs::warnings(chain_cert, certificate, key, SystemTime::now())
     }
@@ -185,19 +185,22 @@ impl fmt::Debug for TlsAcceptor {
 
 /// The configurations, from the present files.
 fn configs(options: &TlsOptions, modes: &[TlsMode]) -> Result<Configs, TlsError> {
-    let wants_mutual = modes.contains(&TlsMode::Mutual);
-    let mutual = if wants_mutual { Some(config(options, Verify::Require)?) } else { None };
-    Ok(Configs {
-        standard: config(options, options.verify)?,
-        server_only: config(options, Verify::None)?,
-        mutual,
-        certificate: certificates(&options.chain_cert)?.into_iter().next(),
-    })
-}
-
-fn config(options: &TlsOptions, verify: Verify) -> Result<Arc<ServerConfig>, TlsError> {
+    // Read once: all have the same certificate, even if the files change meanwhile.
     let chain = certificates(&options.chain_cert)?;
     let key = private_key(&options.key)?;
+    let config = |verify| config(options, verify, chain.clone(), key.clone_key());
+    let wants_mutual = modes.contains(&TlsMode::Mutual);
+    let mutual = if wants_mutual { Some(config(Verify::Require)?) } else { None };
+    let (standard, server_only) = (config(options.verify)?, config(Verify::None)?);
+    Ok(Configs { standard, server_only, mutual, chain })
+}
+
+fn config(
+    options: &TlsOptions,
+    verify: Verify,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(provider(options));
     let versions: &[_] = if options.only_tls13 {
         &[&rustls::version::TLS13]
