@@ -447,18 +447,18 @@ pub(super) fn literal(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use tokio::io::{DuplexStream, duplex};
 
     use super::*;
 
     /// A message as servers send it.
-    fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    pub(in super::super) fn message(tag: u8, body: &[u8]) -> Vec<u8> {
         let len = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
         [&[tag][..], &len, body].concat()
     }
 
-    fn settings() -> Settings {
+    pub(in super::super) fn settings() -> Settings {
         Settings {
             servers: Vec::new(),
             user: "app".to_owned(),
@@ -494,7 +494,7 @@ mod tests {
         bytes.to_vec()
     }
 
-    const READY: &[u8] = b"Z\0\0\0\x05I";
+    pub(in super::super) const READY: &[u8] = b"Z\0\0\0\x05I";
 
     #[tokio::test]
     async fn a_login_by_md5_sends_the_salted_digest() {

@@ -119,21 +119,11 @@ fn query(text: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
+    use super::super::connection::tests::{READY, message, settings};
     use super::*;
-    use crate::source::ssl_mode::SslMode;
-
-    /// A message as servers send it.
-    fn message(tag: u8, body: &[u8]) -> Vec<u8> {
-        let len = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
-        [&[tag][..], &len, body].concat()
-    }
-
-    const READY: &[u8] = b"Z\0\0\0\x05I";
 
     /// Reads a message that may have a tag, and returns its body.
     async fn read(stream: &mut TcpStream, has_tag: bool) -> Option<Vec<u8>> {
@@ -165,18 +155,7 @@ mod tests {
     async fn a_session_that_ended_while_idle_is_replaced_and_long_values_are_asked_again() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let settings = Settings {
-            servers: vec![address.clone()],
-            user: "app".to_owned(),
-            password: String::new(),
-            database: "shop".to_owned(),
-            slot: "slot".to_owned(),
-            publication: "cached".to_owned(),
-            sslmode: Some(SslMode::Disable),
-            sslrootcert: None,
-            check_every: Duration::MAX,
-            is_shared: false,
-        };
+        let settings = Settings { servers: vec![address.clone()], ..settings() };
         let server = tokio::spawn(async move {
             let first = serve(&listener, 1).await;
             (first, serve(&listener, 2).await)
