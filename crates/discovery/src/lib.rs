@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use routeconf::Sources;
+use xxhash_rust::xxh3::xxh3_64;
 
 use asked::Asked;
 use deadline::Deadline;
@@ -337,18 +338,11 @@ fn file_name(source: &str) -> String {
     });
     if name.len() > NAME_BYTES_MAX {
         // No short name has this sign.
-        let hash = format!("={:016x}", fnv1a(source));
+        let hash = format!("={:016x}", xxh3_64(source.as_bytes()));
         name.truncate(NAME_BYTES_MAX - hash.len());
         name.push_str(&hash);
     }
     name
-}
-
-/// FNV-1a of 64 bits, the same in all builds.
-fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 /// The text of a new source until it has been queried. It is never used.
