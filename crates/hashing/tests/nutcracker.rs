@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -25,9 +25,8 @@ const NAMES: [&str; 4] = ["alpha", "beta", "gamma", "delta"];
 type Seen = Arc<Mutex<BTreeMap<String, u32>>>;
 
 /// Answers gets with a miss until the peer disconnects.
-fn serve(stream: TcpStream, server: u32, seen: &Seen) {
-    let mut replies = stream.try_clone().unwrap();
-    for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+fn serve(requests: impl Read, mut replies: impl Write, server: u32, seen: &Seen) {
+    for line in BufReader::new(requests).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8(line).unwrap();
         let key = line.strip_prefix("get ").unwrap().trim_end().to_owned();
         seen.lock().unwrap().insert(key, server);
@@ -37,16 +36,28 @@ fn serve(stream: TcpStream, server: u32, seen: &Seen) {
     }
 }
 
-/// Four servers on separate ports.
-fn servers(seen: &Seen) -> Vec<u16> {
+/// The socket of the server that also has this port.
+fn socket(folder: &Path, port: u16) -> PathBuf {
+    folder.join(format!("{port}.sock"))
+}
+
+/// Four servers, each with a port and a socket.
+fn servers(folder: &Path, seen: &Seen) -> Vec<u16> {
     let ports = (0..4).map(|server| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let seen = seen.clone();
+        let local = UnixListener::bind(socket(folder, port)).unwrap();
+        let (of_port, of_socket) = (seen.clone(), seen.clone());
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let seen = seen.clone();
-                thread::spawn(move || serve(stream, server, &seen));
+                let (seen, replies) = (of_port.clone(), stream.try_clone().unwrap());
+                thread::spawn(move || serve(stream, replies, server, &seen));
+            }
+        });
+        thread::spawn(move || {
+            for stream in local.incoming().map_while(Result::ok) {
+                let (seen, replies) = (of_socket.clone(), stream.try_clone().unwrap());
+                thread::spawn(move || serve(stream, replies, server, &seen));
             }
         });
         port
@@ -61,6 +72,8 @@ struct Pool {
     /// `true` if the servers have configured names.
     named: bool,
     hash_tag: bool,
+    /// `true` if the proxy reaches the servers by unix sockets.
+    by_path: bool,
 }
 
 fn pools() -> Vec<Pool> {
@@ -69,18 +82,29 @@ fn pools() -> Vec<Pool> {
     for (name, hash) in hashes {
         for distribution in ["ketama", "modula"] {
             let name = format!("{name}-{distribution}");
-            pools.push(Pool { name, hash, distribution, named: true, hash_tag: false });
+            let (named, hash_tag, by_path) = (true, false, false);
+            pools.push(Pool { name, hash, distribution, named, hash_tag, by_path });
         }
     }
-    for (named, hash_tag) in [(false, false), (true, true)] {
-        let name = if named { "tagged" } else { "unnamed" }.to_owned();
-        let hash = KeyHash::Fnv1a64;
-        pools.push(Pool { name, hash, distribution: "ketama", named, hash_tag });
+    for (name, named, hash_tag, by_path) in [
+        ("unnamed", false, false, false),
+        ("tagged", true, true, false),
+        ("paths", false, false, true),
+    ] {
+        let (name, hash, distribution) = (name.to_owned(), KeyHash::Fnv1a64, "ketama");
+        pools.push(Pool { name, hash, distribution, named, hash_tag, by_path });
     }
     pools
 }
 
 impl Pool {
+    fn address(&self, folder: &Path, port: u16) -> String {
+        match self.by_path {
+            true => socket(folder, port).display().to_string(),
+            false => format!("127.0.0.1:{port}"),
+        }
+    }
+
     fn yaml(&self, folder: &Path, ports: &[u16]) -> String {
         let (name, hash, distribution) = (&self.name, self.hash.name(), self.distribution);
         let listen = folder.join(name);
@@ -90,7 +114,8 @@ impl Pool {
         );
         for ((port, weight), name) in ports.iter().zip(WEIGHTS).zip(NAMES) {
             let name = if self.named { name } else { "" };
-            writeln!(text, "   - 127.0.0.1:{port}:{weight} {name}").unwrap();
+            let address = self.address(folder, *port);
+            writeln!(text, "   - {address}:{weight} {name}").unwrap();
         }
         if self.hash_tag {
             text.push_str("  hash_tag: \"{}\"\n");
@@ -98,9 +123,12 @@ impl Pool {
         text
     }
 
-    fn placement(&self, ports: &[u16]) -> Placement {
-        let name = |(name, port): (&str, &u16)| {
-            if self.named { name.to_owned() } else { format!("127.0.0.1:{port}") }
+    /// twemproxy leaves the weight out of a server's name, but a path keeps the colon before it.
+    fn placement(&self, folder: &Path, ports: &[u16]) -> Placement {
+        let name = |(name, port): (&str, &u16)| match (self.named, self.by_path) {
+            (true, _) => name.to_owned(),
+            (false, true) => format!("{}:", self.address(folder, *port)),
+            (false, false) => self.address(folder, *port),
         };
         let names = NAMES.into_iter().zip(ports).map(name);
         let servers: Vec<_> = names.zip(WEIGHTS).collect();
@@ -129,9 +157,7 @@ impl Drop for Running {
     }
 }
 
-fn start(pools: &[Pool], ports: &[u16]) -> Running {
-    let folder = std::env::temp_dir().join(format!("holdall-nutcracker-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+fn start(folder: PathBuf, pools: &[Pool], ports: &[u16]) -> Running {
     let config: String = pools.iter().map(|pool| pool.yaml(&folder, ports)).collect();
     fs::write(folder.join("conf.yml"), config).unwrap();
     let stats = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -163,9 +189,11 @@ fn connect(path: &Path) -> UnixStream {
 #[test]
 fn keys_land_where_twemproxy_sends_them() {
     let seen = Seen::default();
-    let ports = servers(&seen);
+    let folder = std::env::temp_dir().join(format!("holdall-nutcracker-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let ports = servers(&folder, &seen);
     let pools = pools();
-    let running = start(&pools, &ports);
+    let running = start(folder, &pools, &ports);
     for pool in &pools {
         let mut stream = connect(&running.1.join(&pool.name));
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -174,7 +202,7 @@ fn keys_land_where_twemproxy_sends_them() {
         stream.write_all(gets.as_bytes()).unwrap();
         let replies = BufReader::new(stream).lines().take(keys.len()).map(Result::unwrap);
         assert_eq!(replies.filter(|reply| reply == "END").count(), keys.len(), "{}", pool.name);
-        let placement = pool.placement(&ports);
+        let placement = pool.placement(&running.1, &ports);
         for key in keys {
             let hashed = key.as_bytes();
             let hashed = if pool.hash_tag { inside_hash_tag(hashed, *b"{}") } else { hashed };

@@ -37,7 +37,10 @@ fn the_settings_of_a_pool() {
     assert_eq!(listen, [("127.0.0.1:22121", None), ("/tmp/beta.sock", Some(0o666))]);
     let Entry::Plain(route) = config.listeners[0].entry else { panic!("no route") };
     let Route::Pool(route) = &config.handle(route).route else { panic!("no pool") };
-    assert_eq!((route.hash.key_part, route.asynclog.as_deref()), (KeyPart::HashTag(*b"{}"), None));
+    assert_eq!(
+        (route.hash.key_part.clone(), route.asynclog.as_deref()),
+        (KeyPart::HashTag(*b"{}"), None)
+    );
     let HashFunction::TwemproxyKetama { servers, .. } = &route.hash.function else { panic!() };
     let servers: Vec<_> = servers.iter().map(|(name, weight)| (name.as_str(), *weight)).collect();
     assert_eq!(servers, [("127.0.0.1", 1), ("server2", 2), ("local", 1)]);
@@ -48,6 +51,24 @@ fn the_settings_of_a_pool() {
     let Entry::Plain(route) = config.listeners[1].entry else { panic!("no route") };
     let Route::Random(children) = &config.handle(route).route else { panic!("no random") };
     assert_eq!(children.len(), 2);
+}
+
+/// twemproxy leaves out the port 11211 of a server without a name, but a path keeps its colon.
+#[test]
+fn servers_without_a_name_have_twemproxys() {
+    let text = "a:\n  listen: 127.0.0.1:1\n  servers:\n   - /run/m.sock:1\n   - h:11211:1\n   \
+                - h:1:1\n   - /run/n.sock:1 n\n";
+    let config = read(text).unwrap().config;
+    let routes = config.handles.iter().map(|handle| &handle.route);
+    let named = routes.filter_map(|route| match route {
+        Route::Pool(pool) => match &pool.hash.function {
+            HashFunction::TwemproxyKetama { servers, .. } => Some(servers),
+            _ => None,
+        },
+        _ => None,
+    });
+    let names: Vec<_> = named.flatten().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["/run/m.sock:", "h", "h:1", "n"]);
 }
 
 #[test]

@@ -370,7 +370,8 @@ fn server_name(server: &Server) -> String {
     match (&server.name, &server.address) {
         (Some(name), _) => name.clone(),
         (None, ServerAddress::Tcp { host, port }) => libmemcached_name(host, *port),
-        (None, ServerAddress::Unix(path)) => path.clone(),
+        // twemproxy leaves out the weight and the port 11211, but not the colon before the weight.
+        (None, ServerAddress::Unix(path)) => format!("{path}:"),
     }
 }
 
