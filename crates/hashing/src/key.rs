@@ -50,6 +50,12 @@ fn before_stop(key: &[u8]) -> &[u8] {
         .map_or(key, |(before, _)| before)
 }
 
+/// The key up to the first `stop`, or whole.
+#[must_use]
+pub fn before<'k>(key: &'k [u8], stop: &[u8]) -> &'k [u8] {
+    memchr::memmem::find(key, stop).and_then(|at| key.get(..at)).unwrap_or(key)
+}
+
 /// twemproxy's hash tag: the text between the first opening character and the first closing one
 /// behind it, if that is not empty; or the whole key.
 #[must_use]
@@ -74,17 +80,21 @@ pub fn inside_tags(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
     tagged().unwrap_or(key)
 }
 
-/// The number between the first two colons, as in `item:1234:name`; mcrouter's shard id.
+/// mcrouter's shard id: the text between the first two colons, as in `item:eu12:name`, if its last
+/// byte is a digit.
+#[must_use]
+pub fn shard(key: &[u8]) -> Option<&[u8]> {
+    let mut parts = key.splitn(3, |byte| *byte == b':');
+    let (_, shard, _) = (parts.next()?, parts.next()?, parts.next()?);
+    shard.last().is_some_and(u8::is_ascii_digit).then_some(shard)
+}
+
+/// The shard id of `ConstShard`: a number, as in `item:1234:name`.
 ///
 /// `None` if it is no number, or does not fit into a `u32`.
 #[must_use]
 pub fn shard_id(key: &[u8]) -> Option<u32> {
-    let mut parts = key.splitn(3, |byte| *byte == b':');
-    let (_, digits, _) = (parts.next()?, parts.next()?, parts.next()?);
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u32, |number, digit| {
+    shard(key)?.iter().try_fold(0_u32, |number, digit| {
         let digit = char::from(*digit).to_digit(10)?;
         number.checked_mul(10)?.checked_add(digit)
     })
@@ -133,6 +143,27 @@ mod tests {
             assert_eq!(got.escape_ascii().to_string(), hashed, "{key}");
         }
         assert_eq!(inside_hash_tag(b"a$b$c", *b"$$"), b"b", "one character for both ends");
+    }
+
+    #[test]
+    fn a_shard_is_a_text_between_two_colons_that_ends_with_a_digit() {
+        let of = |key: &'static str| shard(key.as_bytes()).map(|shard| str::from_utf8(shard));
+        for key in ["a:eu1:b", ":eu1:", "a:eu1:b:c"] {
+            assert_eq!(of(key), Some(Ok("eu1")), "{key}");
+        }
+        assert_eq!(of("a:12345678901:b"), Some(Ok("12345678901")));
+        for key in ["a:eu:b", "a::b", "a:eu1", "eu1", "a:1x:b"] {
+            assert_eq!(of(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_stop_of_any_length_ends_the_hashed_part() {
+        for (key, stop, hashed) in
+            [("a/b/c", "/", "a"), ("a||b", "||", "a"), ("||", "||", ""), ("a|b", "||", "a|b")]
+        {
+            assert_eq!(before(key.as_bytes(), stop.as_bytes()), hashed.as_bytes(), "{key}");
+        }
     }
 
     #[test]

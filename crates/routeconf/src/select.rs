@@ -1,6 +1,6 @@
 //! Choices that depend only on the request: shared by the router and `explain`.
 
-use hashing::key::shard_id;
+use hashing::key::shard;
 
 use crate::ast::{Command, CommandClass, Config, Entry, Listener, Route, RouteId, ShardSplit};
 
@@ -156,8 +156,7 @@ pub fn first_parts(key: &[u8], delimiter: &[u8], parts: usize) -> Option<usize> 
 /// `ShardSplitRoute`: the split of the key's shard.
 #[must_use]
 pub fn shard_split<'s>(splits: &'s [(String, ShardSplit)], key: &[u8]) -> Option<&'s ShardSplit> {
-    shard_id(key)?;
-    let shard = key.splitn(3, |byte| *byte == b':').nth(1)?;
+    let shard = shard(key)?;
     splits.iter().find(|(known, _)| known.as_bytes() == shard).map(|(_, split)| split)
 }
 

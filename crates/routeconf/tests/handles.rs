@@ -95,6 +95,8 @@ const ROWS: &[Row] = &[
     (POOL_ROUTE, r#""total_buckets_by_prefix": {}"#, Warned),
     (POOL_ROUTE, r#""bucketization_keyspace": "x""#, Warned),
     (POOL_ROUTE, r#""pool_id": 5"#, Warned),
+    (POOL_ROUTE, r#""shard_splits": {"eu1": 2}"#, Effect),
+    (POOL_ROUTE, r#""shard_splits": {"eu": 2}"#, Warned),
     (POOL_ROUTE, r#""shadow_policy": "x""#, Warned),
     (POOL_ROUTE, r#""shadows": [{"target": "PoolRoute|B"}]"#, Effect),
     (POOL_ROUTE, r#""shadows": [{"target": "PoolRoute|B", "index_range": [0, 0]}]"#, Effect),

@@ -243,6 +243,18 @@ fn a_hot_shard_has_several_names() {
     });
 }
 
+/// mcrouter takes any text that ends with a digit for a shard.
+#[test]
+fn a_shard_need_not_be_a_small_number() {
+    for shard in ["eu1", "12345678901"] {
+        let route =
+            format!(r#"{{"type": "PoolRoute", "pool": "A", "shard_splits": {{"{shard}": 3}}}}"#);
+        let mut cluster = Cluster::new(1, &route);
+        cluster.set(&format!("a:{shard}:k"), "mine");
+        assert_eq!(cluster.on(0, &format!("a:{shard}aa:k")).as_deref(), Some("mine"));
+    }
+}
+
 /// A cas unique is valid only for the host's own name, whose reply the client gets.
 #[test]
 fn a_delete_with_a_cas_unique_reaches_all_names_of_a_shard() {

@@ -94,6 +94,10 @@ impl Builder<'_> {
         let Some(map) = fields.object("shard_splits")? else { return Ok(None) };
         let mut splits = Vec::new();
         for (shard, node) in map.members() {
+            if shard.contains(':') || !shard.ends_with(|last: char| last.is_ascii_digit()) {
+                let text = format!("no key has the shard '{shard}': a shard id ends with a digit");
+                self.warn(node.at, text);
+            }
             splits.push((owned(shard), self.shard_split(shard, node)?));
         }
         Ok(Some(ShardSplits { splits }))
