@@ -77,7 +77,12 @@ impl Routing {
                 notes.extend(loaded.warnings.iter().map(|warning| warning.render(files)));
                 Ok(Self { text, notes })
             }
-            Err(rejected) => Err(Untranslatable(rejected.render())),
+            // Places in a text that no file has would mislead.
+            Err(rejected) => {
+                let flaws = rejected.findings.iter().map(|finding| finding.message.as_str());
+                let flaws = flaws.collect::<Vec<_>>().join("; ");
+                Err(Untranslatable(format!("the routes made of it cannot be used: {flaws}")))
+            }
         }
     }
 }

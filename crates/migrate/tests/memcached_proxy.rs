@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use migrate::from_memcached_proxy;
-use routeconf::ast::{Handle, Route};
+use routeconf::ast::{Handle, KeyPart, Route};
 use routeconf::{MemorySources, Params, load};
 use serde_json::{Value, json};
 
@@ -154,6 +154,18 @@ fn unusable_files_are_refused_with_a_reason() {
         assert!(said.contains(why), "{lua}: {said}");
         assert!(!said.contains("traceback"), "{said}");
     }
+    for (options, why) in [
+        ("filter = 'stop'", "pool p: the filter_conf of 'stop' must have 2 to 5 characters"),
+        ("filter = 'stop', filter_conf = '/'", "2 to 5 characters"),
+        ("filter = 'tags', filter_conf = 'xx'", "two different characters"),
+    ] {
+        let lua = format!(
+            "pools{{ p = {{ options = {{ {options} }}, backends = {{ 'h:1', 'h:2' }} }} }}
+            routes{{ default = route_direct{{ child = 'p' }} }}"
+        );
+        let said = refused(&lua);
+        assert!(said.contains(why) && !said.contains("routes.json"), "{options}: {said}");
+    }
     let tagged = "pools{ p = { backends = { 'h:1' } } } routes{ tag = 't', default = route_direct{ child = 'p' } }";
     assert!(refused(tagged).contains("there are t"));
 }
@@ -166,6 +178,31 @@ const PLACES: [(&str, &str, [u32; 11]); 4] = [
     ("tags", r#"{ filter = "tags", filter_conf = "{}" }"#, [2, 1, 3, 3, 0, 3, 3, 0, 1, 2, 4]),
     ("stop", r#"{ filter = "stop", filter_conf = "|#|" }"#, [0, 3, 0, 1, 0, 3, 0, 0, 2, 4, 3]),
 ];
+
+/// The proxy takes any stop of 2 to 5 bytes, the first two bytes of longer tags, and no notice of a
+/// 'filter_conf' without a filter.
+#[test]
+fn filters_are_those_of_the_proxy() {
+    let part = |options: &str| {
+        let lua = format!(
+            "pools{{ p = {{ options = {{ {options} }}, backends = {{ 'h:1', 'h:2' }} }} }}
+            routes{{ default = route_direct{{ child = 'p' }} }}"
+        );
+        let made = from_memcached_proxy("proxy.lua", &lua, "default").unwrap();
+        let loaded =
+            load("r.json", &made.text, &Params::default(), &mut MemorySources::default()).unwrap();
+        let mut routes = loaded.config.handles.iter().map(|handle| &handle.route);
+        let found = routes.find_map(|route| match route {
+            Route::Pool(pool) => Some(pool.hash.key_part.clone()),
+            _ => None,
+        });
+        found.unwrap()
+    };
+    assert_eq!(part("filter = 'stop', filter_conf = '//'"), KeyPart::Before("//".into()));
+    assert_eq!(part("filter = 'stop', filter_conf = '|#|'"), KeyPart::BeforeHashStop);
+    assert_eq!(part("filter = 'tags', filter_conf = '{}}'"), KeyPart::Tags(*b"{}"));
+    assert_eq!(part("filter_conf = '{}'"), KeyPart::Whole);
+}
 
 #[test]
 fn keys_map_to_the_same_servers_as_in_the_proxy() {

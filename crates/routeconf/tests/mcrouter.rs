@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use routeconf::ast::{
-    Command, Config, Entry, ExptimeAction, FailoverPolicy, Failure, Handle, HashFunction, Member,
-    Protocol, Route, RouteId, Security, ShadowKeys,
+    Command, Config, Entry, ExptimeAction, FailoverPolicy, Failure, Handle, HashFunction, KeyPart,
+    Member, Protocol, Route, RouteId, Security, ShadowKeys,
 };
 use routeconf::{Loaded, MemorySources, Params, Rejected, load};
 
@@ -252,6 +252,26 @@ fn pool_weights_and_tags_set_the_hash() {
 #[test]
 fn weighted_ketama_has_the_weights_of_its_hash_or_pool() {
     let text = |pool: &str, hash: &str| {
+/// libmemcached hashes whole keys, mcrouter the part before its hash stop.
+#[test]
+fn the_hash_stop_is_not_libmemcacheds() {
+    let part = |hash: &str| {
+        let text = with_pools(&format!(r#"{{"type": "PoolRoute", "pool": "A", "hash": {hash}}}"#));
+        match &root(&good(&text)).route {
+            Route::Pool(route) => route.hash.key_part.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for name in ["Ketama", "KetamaWeighted", "Modula"] {
+        assert_eq!(part(&format!(r#""{name}""#)), KeyPart::Whole, "{name}");
+        let stopped = format!(r#"{{"hash_func": "{name}", "filter": "stop"}}"#);
+        assert_eq!(part(&stopped), KeyPart::BeforeHashStop, "{name}");
+    }
+    for name in ["Ch3", "Crc32", "Jump"] {
+        assert_eq!(part(&format!(r#""{name}""#)), KeyPart::BeforeHashStop, "{name}");
+    }
+}
+
         format!(
             r#"{{"pools": {{"A": {{"servers": ["10.0.0.1:11212", "10.0.0.2:11212"]{pool}}}}},
                 "route": {{"type": "PoolRoute", "pool": "A", "hash": {hash}}}}}"#

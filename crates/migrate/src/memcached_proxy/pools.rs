@@ -102,7 +102,7 @@ impl Common {
         options.extend(described.options);
         let mut pool = Pool {
             servers: Vec::new(),
-            hash: hash(name, &options, notes),
+            hash: hash(name, &options, notes)?,
             connect_timeout_ms: of_backends.get("connecttimeout").and_then(millis),
             server_timeout_ms: of_backends.get("readtimeout").and_then(millis),
         };
@@ -122,9 +122,13 @@ const BACKEND_OPTIONS: [&str; 6] =
 
 /// The choice of the server: XXH3 and jump hash unless the options say otherwise, applied to the
 /// part of the key that the filter leaves.
-fn hash(name: &str, options: &BTreeMap<String, Value>, notes: &mut Vec<String>) -> Value {
+fn hash(
+    name: &str,
+    options: &BTreeMap<String, Value>,
+    notes: &mut Vec<String>,
+) -> Result<Value, Untranslatable> {
     let mut hash = BTreeMap::from([("hash_func", json!("Jump"))]);
-    let mut filter = "none";
+    let (mut filter, mut conf) = ("none", None);
     for (key, value) in options {
         match (key.as_str(), value.as_str()) {
             ("seed", Some(_)) => {
@@ -132,9 +136,7 @@ fn hash(name: &str, options: &BTreeMap<String, Value>, notes: &mut Vec<String>) 
             }
             ("filter", Some("tags")) => filter = "tags",
             ("filter", Some("stop")) => filter = "stop",
-            ("filter_conf", Some(_)) => {
-                hash.insert("filter_conf", value.clone());
-            }
+            ("filter_conf", text) => conf = text,
             ("dist", Some("jump_hash")) | ("hash", Some("xxhash")) => {}
             ("dist" | "hash", _) => notes.push(format!(
                 "pool {name}: its {key} is not known here, so that keys go to other servers than \
@@ -146,7 +148,29 @@ fn hash(name: &str, options: &BTreeMap<String, Value>, notes: &mut Vec<String>) 
         }
     }
     hash.insert("filter", json!(filter));
-    json!(hash)
+    if filter != "none" {
+        hash.insert("filter_conf", json!(filter_conf(name, filter, conf)?));
+    }
+    Ok(json!(hash))
+}
+
+/// The proxy reads it only beside a filter, and of tags only the first two bytes.
+fn filter_conf<'c>(
+    pool: &str,
+    filter: &str,
+    conf: Option<&'c str>,
+) -> Result<&'c str, Untranslatable> {
+    let wrong = |what| {
+        Untranslatable(format!("pool {pool}: the filter_conf of '{filter}' must have {what}"))
+    };
+    let conf = conf.filter(|conf| (2..=5).contains(&conf.len()));
+    let conf = conf.ok_or_else(|| wrong("2 to 5 characters"))?;
+    if filter == "stop" {
+        return Ok(conf);
+    }
+    // With equal tags, the proxy reads past the end of a key that contains them.
+    let tags = conf.get(..2).filter(|tags| !matches!(tags.as_bytes(), [a, b] if a == b));
+    tags.ok_or_else(|| wrong("two different characters"))
 }
 
 fn one(

@@ -1,6 +1,6 @@
 //! Hashes: the choice of a pool's server, or of one child of several, by the key.
 
-use hashing::key::{before_hash_stop, inside_hash_tag, inside_tags};
+use hashing::key::{before, before_hash_stop, inside_hash_tag, inside_tags};
 use hashing::{KeyHash, Placement, PlacementError};
 
 use super::buckets::Buckets;
@@ -19,27 +19,30 @@ pub struct Hash {
 }
 
 /// The part of a key that is hashed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum KeyPart {
     /// mcrouter: up to `|#|`.
     #[default]
     BeforeHashStop,
+    /// memcached's proxy with `filter = "stop"`: up to this text.
+    Before(Box<str>),
     /// twemproxy with `hash_tag`: between these two.
     HashTag([u8; 2]),
     /// memcached's proxy with `filter = "tags"`: between these two, even if that is empty.
     Tags([u8; 2]),
-    /// Both without.
+    /// Both without, and libmemcached.
     Whole,
 }
 
 impl KeyPart {
     /// The hashed part of a key without its routing prefix.
     #[must_use]
-    pub fn of(self, key: &[u8]) -> &[u8] {
+    pub fn of<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         match self {
             Self::BeforeHashStop => before_hash_stop(key),
-            Self::HashTag(tag) => inside_hash_tag(key, tag),
-            Self::Tags(tags) => inside_tags(key, tags),
+            Self::Before(stop) => before(key, stop.as_bytes()),
+            Self::HashTag(tag) => inside_hash_tag(key, *tag),
+            Self::Tags(tags) => inside_tags(key, *tags),
             Self::Whole => key,
         }
     }

@@ -122,7 +122,10 @@ impl Builder<'_> {
             other => return Err(Box::new(unknown_function(other, at))),
         };
         let key_part = match function {
-            HashFunction::Jump { .. } => filter(fields)?,
+            HashFunction::Jump { .. } => filter(fields, KeyPart::BeforeHashStop)?,
+            HashFunction::Ketama { .. } | HashFunction::Modula { .. } => {
+                filter(fields, KeyPart::Whole)?
+            }
             _ => KeyPart::BeforeHashStop,
         };
         let hash = Hash { function, salt, key_part, buckets: None };
@@ -224,20 +227,23 @@ fn seed(fields: &Fields<'_>) -> Fallible<u64> {
     }
 }
 
-/// The `filter` and `filter_conf` of memcached's proxy. Without one, a key counts up to mcrouter's
-/// hash stop, as with every other function; in memcached's proxy it counts whole, which is `none`
-/// here.
-fn filter(fields: &Fields<'_>) -> Fallible<KeyPart> {
+/// The `filter` and `filter_conf` of memcached's proxy, `without` if there is none. In memcached's
+/// proxy a key counts whole then, which is `none` here.
+fn filter(fields: &Fields<'_>, without: KeyPart) -> Fallible<KeyPart> {
     let conf = fields.text("filter_conf")?;
     let wrong = |what: &str| fail(fields.place("filter_conf"), what.to_owned());
     match (fields.text("filter")?, conf.map(str::as_bytes)) {
-        (None, None) | (Some("stop"), None | Some(HASH_STOP)) => Ok(KeyPart::BeforeHashStop),
+        (None, None) => Ok(without),
+        (Some("stop"), None | Some(HASH_STOP)) => Ok(KeyPart::BeforeHashStop),
+        (Some("stop"), Some([])) => {
+            wrong("'filter_conf' of a stop is a text, \"|#|\" for instance")
+        }
+        (Some("stop"), _) => Ok(KeyPart::Before(conf.unwrap_or_default().into())),
         (Some("none"), None) => Ok(KeyPart::Whole),
         (Some("tags"), Some([open, close])) if open != close => Ok(KeyPart::Tags([*open, *close])),
         (Some("tags"), _) => {
             wrong("'filter_conf' of tags is two different characters, as in \"{}\"")
         }
-        (Some("stop"), _) => wrong("'filter_conf' of a stop is \"|#|\" and nothing else"),
         (None, _) => wrong("'filter_conf' belongs to a 'filter'"),
         (Some("none"), _) => wrong("the filter 'none' has no 'filter_conf'"),
         (Some(other), _) => {
