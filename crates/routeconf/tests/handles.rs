@@ -229,6 +229,7 @@ const POOL_ROWS: &[(&str, Fate)] = &[
     (r#""protocol": "binary""#, Effect),
     (r#""protocol": "caret""#, Refused),
     (r#""server_timeout": 5"#, Effect),
+    (r#""weights": {"a": 1}"#, Refused),
     (r#""connect_timeout": 5"#, Effect),
     (r#""keep_routing_prefix": true"#, Effect),
     (r#""security_mech": "tls""#, Effect),

@@ -241,6 +241,10 @@ fn pool_weights_and_tags_set_the_hash() {
         rendezvous.function,
         HashFunction::Rendezvous { tags: vec!["p".into(), "q".into()] }
     );
+    let by_tag = r#""tags": ["p", "q"], "weights": {"q": 0.5, "p": 1}"#;
+    let by_tag = hash(by_tag, r#", "hash": "WeightedRendezvous""#).function;
+    let servers = vec![("p".into(), 1.0), ("q".into(), 0.5)];
+    assert_eq!(by_tag, HashFunction::WeightedRendezvous { servers });
     let ketama = hash(
         r#""error_on_empty": false"#,
         r#", "hash": {"hash_func": "Ketama", "key_hash": "md5"}"#,

@@ -19,7 +19,7 @@ pub use failover::{
 };
 pub use hash::{Hash, HashFunction, KeyPart};
 pub use ids::{PoolId, RouteId};
-pub use pool::{Member, Pool, Protocol, Security, Server, ServerAddress, TkoTracker};
+pub use pool::{Member, Pool, PoolWeights, Protocol, Security, Server, ServerAddress, TkoTracker};
 pub use route::{
     Condition, ExptimeAction, KeyChange, LatencyInjection, LoadBalancer, LoadBalancerAlgorithm,
     ModifyKey, RequestField, Route, SizeSplit, WarmUp,

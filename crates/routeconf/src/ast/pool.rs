@@ -13,8 +13,8 @@ pub struct Pool {
     pub name: String,
     /// Its servers.
     pub members: Vec<Member>,
-    /// Shares for WeightedCh3, one for each member or fewer, or weights for KetamaWeighted.
-    pub weights: Option<Vec<f64>>,
+    /// Shares for WeightedCh3, or weights for KetamaWeighted or WeightedRendezvous.
+    pub weights: Option<PoolWeights>,
     /// Stable names for rendezvous, one for each member.
     pub tags: Option<Vec<String>>,
     /// `server_timeout`, milliseconds; `None` is the router's default.
@@ -38,6 +38,15 @@ pub struct Pool {
     pub eject: Option<(u32, u64)>,
     /// Its place in the configuration.
     pub at: At,
+}
+
+/// `weights` of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PoolWeights {
+    /// One for each member, or fewer.
+    ByPlace(Vec<f64>),
+    /// By the tags of the members.
+    ByTag(Vec<(String, f64)>),
 }
 
 impl Pool {

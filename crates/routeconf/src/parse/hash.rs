@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use super::Builder;
 use super::fields::{Fields, as_number};
-use crate::ast::{Hash, HashFunction, KeyPart, Pool};
+use crate::ast::{Hash, HashFunction, KeyPart, Pool, PoolWeights};
 use crate::json::{Node, Value};
 use crate::source::{At, Diagnostic, Fallible, fail};
 
@@ -37,10 +37,19 @@ impl Builder<'_> {
         let mut members = IndexMap::new();
         let place = own.map_or(at, |own| own.at);
         if let Some(weights) = &pool.weights {
-            let weight = |weight: &f64| Node { value: Value::Float(*weight), at: pool.at };
+            let number = |weight: &f64| Node { value: Value::Float(*weight), at: pool.at };
             members.insert("hash_func".into(), Node::string("WeightedCh3", place));
-            let weights = weights.iter().map(weight).collect();
-            members.insert("weights".into(), Node::array(weights, pool.at)?);
+            let weights = match weights {
+                PoolWeights::ByPlace(weights) => {
+                    Node::array(weights.iter().map(number).collect(), pool.at)?
+                }
+                PoolWeights::ByTag(weights) => {
+                    let weights =
+                        weights.iter().map(|(tag, one)| (tag.as_str().into(), number(one)));
+                    Node::object(weights.collect(), pool.at)?
+                }
+            };
+            members.insert("weights".into(), weights);
         }
         if let Some(tags) = &pool.tags {
             let tags = tags.iter().map(|tag| Node::string(tag, pool.at)).collect();

@@ -1,11 +1,13 @@
 //! `pools`: servers, and additions from `inherit` and files.
 
+use std::sync::Arc;
+
 use indexmap::IndexMap;
 
-use super::fields::Fields;
+use super::fields::{Fields, as_number};
 use super::server::{ServerDefaults, parse_protocol, parse_security, parse_server};
 use super::{Builder, owned};
-use crate::ast::{Member, Pool, PoolId, Protocol, Security, TkoTracker};
+use crate::ast::{Member, Pool, PoolId, PoolWeights, Protocol, Security, TkoTracker};
 use crate::count::count;
 use crate::json::{self, Node, Value};
 use crate::source::{At, Diagnostic, Fallible, fail};
@@ -129,7 +131,8 @@ impl Builder<'_> {
         if servers.len().saturating_mul(fanout) > SERVERS_MAX {
             return fail(node.at, format!("the pool '{name}' has more than {SERVERS_MAX} places"));
         }
-        let given = fields.numbers("weights")?;
+        let by_tag = weights_by_tag(&fields)?;
+        let given = if by_tag.is_none() { fields.numbers("weights")? } else { None };
         let mut weights =
             given.as_ref().filter(|all| all.len() == servers.len()).map(|_| Vec::new());
         let mut members = Vec::with_capacity(servers.len());
@@ -153,7 +156,7 @@ impl Builder<'_> {
             name: name.to_owned(),
             tko_tracker: tko_tracker(&fields, servers.len())?,
             members,
-            weights: weights.or(given),
+            weights: by_tag.or_else(|| weights.or(given).map(PoolWeights::ByPlace)),
             tags,
             server_timeout_ms: timeout(&fields, "server_timeout")?,
             connect_timeout_ms: timeout(&fields, "connect_timeout")?,
@@ -237,6 +240,20 @@ fn same_length(
         return fail(fields.place(name), message);
     }
     Ok(list)
+}
+
+/// `weights` that are an object, for `WeightedRendezvous`.
+fn weights_by_tag(fields: &Fields<'_>) -> Fallible<Option<PoolWeights>> {
+    let Some(given) = fields.get("weights").and_then(Node::as_object) else { return Ok(None) };
+    let weight = |(tag, node): (&Arc<str>, &Node)| match as_number(node) {
+        Some(weight) => Ok((owned(tag), weight)),
+        None => {
+            let kind = node.value.kind();
+            fail(node.at, format!("the weight of '{tag}' is a number, not {kind}"))
+        }
+    };
+    let weights = given.members().iter().map(weight).collect::<Fallible<_>>()?;
+    Ok(Some(PoolWeights::ByTag(weights)))
 }
 
 /// Strings or integers.
