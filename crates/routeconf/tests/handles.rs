@@ -21,6 +21,7 @@ use Fate::{Effect, Refused, Warned};
 type Row = (&'static str, &'static str, Fate);
 
 const POOL_ROUTE: &str = r#"{"type": "PoolRoute", "pool": "A"}"#;
+const DIALED: &str = r#"{"type": "PoolRoute", "pool": "A", "weights_rv": "w"}"#;
 const HASH: &str = r#"{"type": "HashRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
 const HASH_OF_NONE: &str = r#"{"type": "HashRoute", "children": []}"#;
 const FAILOVER: &str =
@@ -82,6 +83,10 @@ const ROWS: &[Row] = &[
     (POOL_ROUTE, r#""hash": {"hash_func": "WeightedCh3", "weights": [1, 0.5]}"#, Effect),
     (POOL_ROUTE, r#""hash": {"hash_func": "WeightedCh3Rv", "weights_rv": "w"}"#, Effect),
     (POOL_ROUTE, r#""weights_rv": "w""#, Effect),
+    (POOL_ROUTE, r#""weights_rv": 0.5"#, Refused),
+    (POOL_ROUTE, r#""weights_rv_salt": "x""#, Warned),
+    (DIALED, r#""weights_rv_salt": "x""#, Effect),
+    (DIALED, r#""bucketize": true, "total_buckets": 5, "bucketization_keyspace": "x""#, Effect),
     (POOL_ROUTE, r#""rates": {"gets_rate": 5}"#, Effect),
     (POOL_ROUTE, r#""rates": {"gets_rate": 5, "gets_burst": 9}"#, Effect),
     (POOL_ROUTE, r#""rates": {"sets_rate": 5, "sets_burst": 9}"#, Effect),
@@ -90,6 +95,8 @@ const ROWS: &[Row] = &[
     (POOL_ROUTE, r#""shard_splits": {"7": {"old_split_size": 2, "new_split_size": 3}}"#, Effect),
     (POOL_ROUTE, r#""shard_splits": {"7": {"split_start": 2, "migration_period": 3}}"#, Effect),
     (POOL_ROUTE, r#""shard_splits": {"7": {"fanout_deletes": false}}"#, Effect),
+    (POOL_ROUTE, r#""shard_splits": {"eu1": 2}"#, Effect),
+    (POOL_ROUTE, r#""shard_splits": {"eu": 2}"#, Warned),
     (POOL_ROUTE, r#""split_shard_fanout": 3"#, Warned),
     (POOL_ROUTE, r#""asynclog": false"#, Effect),
     (POOL_ROUTE, r#""asynclog_name": "x""#, Effect),
@@ -102,8 +109,6 @@ const ROWS: &[Row] = &[
     (POOL_ROUTE, r#""total_buckets_by_prefix": {}"#, Warned),
     (POOL_ROUTE, r#""bucketization_keyspace": "x""#, Warned),
     (POOL_ROUTE, r#""pool_id": 5"#, Warned),
-    (POOL_ROUTE, r#""shard_splits": {"eu1": 2}"#, Effect),
-    (POOL_ROUTE, r#""shard_splits": {"eu": 2}"#, Warned),
     (POOL_ROUTE, r#""shadow_policy": "x""#, Warned),
     (POOL_ROUTE, r#""shadows": [{"target": "PoolRoute|B"}]"#, Effect),
     (POOL_ROUTE, r#""shadows": [{"target": "PoolRoute|B", "index_range": [0, 0]}]"#, Effect),
@@ -162,6 +167,7 @@ const ROWS: &[Row] = &[
     (GUTTER, r#""failover_errors": ["tko"]"#, Effect),
     (GUTTER, r#""failover_tag": true"#, Effect),
     (SALTED, r#""hash": {"salt": "x"}"#, Effect),
+    (SALTED, r#""weights_rv": "w""#, Warned),
     (SALTED, r#""failover_policy": {"type": "LeastFailuresPolicy", "max_tries": 2}"#, Effect),
     (SALTED, r#""shadows": [{"target": "PoolRoute|B"}]"#, Effect),
     (LATEST, r#""failover_count": 2"#, Effect),
@@ -223,13 +229,13 @@ const ROWS: &[Row] = &[
 /// Settings of a pool.
 const POOL_ROWS: &[(&str, Fate)] = &[
     (r#""weights": [1, 0.5]"#, Effect),
+    (r#""weights": {"a": 1}"#, Refused),
     (r#""tags": ["a", "b"]"#, Effect),
     (r#""hostnames": ["a", "b"]"#, Effect),
     (r#""failure_domains": ["a", "b"]"#, Effect),
     (r#""protocol": "binary""#, Effect),
     (r#""protocol": "caret""#, Refused),
     (r#""server_timeout": 5"#, Effect),
-    (r#""weights": {"a": 1}"#, Refused),
     (r#""connect_timeout": 5"#, Effect),
     (r#""keep_routing_prefix": true"#, Effect),
     (r#""security_mech": "tls""#, Effect),

@@ -252,10 +252,6 @@ fn pool_weights_and_tags_set_the_hash() {
     assert_eq!(ketama.function.name(), "Ketama");
 }
 
-/// libmemcached counts them relative to each other.
-#[test]
-fn weighted_ketama_has_the_weights_of_its_hash_or_pool() {
-    let text = |pool: &str, hash: &str| {
 /// libmemcached hashes whole keys, mcrouter the part before its hash stop.
 #[test]
 fn the_hash_stop_is_not_libmemcacheds() {
@@ -276,6 +272,10 @@ fn the_hash_stop_is_not_libmemcacheds() {
     }
 }
 
+/// libmemcached counts them relative to each other.
+#[test]
+fn weighted_ketama_has_the_weights_of_its_hash_or_pool() {
+    let text = |pool: &str, hash: &str| {
         format!(
             r#"{{"pools": {{"A": {{"servers": ["10.0.0.1:11212", "10.0.0.2:11212"]{pool}}}}},
                 "route": {{"type": "PoolRoute", "pool": "A", "hash": {hash}}}}}"#

@@ -167,6 +167,7 @@ fn understand(
         let variables = Variables::parse(&name, &text)?;
         plan.set_variables(variables).map_err(|error| wrong(error.into()))?;
     }
+    warnings.extend(plan.unusable_variables());
     let cluster = match &options.serve_cluster {
         None => None,
         Some(name) => match plan.servers_of(name) {

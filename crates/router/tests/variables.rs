@@ -28,12 +28,13 @@ fn weights_follow_the_variables_file() {
     let folder = std::env::temp_dir().join(format!("router-variables-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("vars.json");
-    write(&file, r#"{"w": [1, 0]}"#);
+    write(&file, r#"{"hash_route_weights": {"w": [1, 0]}}"#);
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(|server| server.addr().to_string());
     let config = format!(
         r#"{{"pools": {{"A": {{"servers": ["{one}", "{two}"]}}}},
-            "route": {{"type": "PoolRoute", "pool": "A", "weights_rv": "w"}}}}"#
+            "route": {{"type": "PoolRoute", "pool": "A",
+                "hash": {{"hash_func": "WeightedCh3Rv", "weights_rv": "w"}}}}}}"#
     );
     let named = file.display().to_string();
     let address = proxy(&["--config-str", &config, "--runtime-vars-file", &named]).unwrap();

@@ -2,7 +2,8 @@
 //! connections.
 //!
 //! The methods of [`Builder`] are in four files, by the kind of route that they build. Routes
-//! contain routes, so each method may call any other.
+//! contain routes, so each method may call any other. Those of [`Plan`] are in four files, too:
+//! addresses of servers, parts of the predecessor and runtime variables have their own.
 
 mod addresses;
 mod copies_and_limits;
@@ -11,6 +12,7 @@ mod flags;
 mod peers;
 mod pool;
 mod succession;
+mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,7 +21,6 @@ use std::time::Duration;
 
 use routeconf::Variables;
 use routeconf::ast::{self, Config, Entry, Member, RouteId, Security, ServerAddress};
-use thiserror::Error;
 
 use crate::core::Tree;
 use crate::deletes::Target;
@@ -33,6 +34,7 @@ use crate::route::{
 use upstream::{Address, DestinationId, PoolCounts, Protocol, Settings, Tls, Upstream};
 
 pub use flags::{BigValues, Distances, TreeFlags};
+pub use variables::VariableError;
 
 /// A configuration whose routes are all known. Servers' names are looked up elsewhere.
 #[derive(Debug)]
@@ -54,14 +56,6 @@ pub struct Plan {
     /// The remainders of rate limits, by the number of their route. The trees of all workers share
     /// them.
     buckets: Mutex<BTreeMap<usize, Arc<Buckets>>>,
-}
-
-/// A runtime variable whose numbers are not weights or shares of keys.
-#[derive(Clone, Debug, PartialEq, Error)]
-#[error("{name}: {numbers:?} are not from 0 to 1")]
-pub struct VariableError {
-    name: String,
-    numbers: Vec<f64>,
 }
 
 impl Plan {
@@ -116,32 +110,6 @@ impl Plan {
     #[must_use]
     pub fn not_found(&self) -> Vec<String> {
         self.not_found.values().cloned().collect()
-    }
-
-    /// Takes the values of runtime variables.
-    ///
-    /// # Errors
-    ///
-    /// An invalid weight or share of keys, by the variable's name.
-    pub fn set_variables(&mut self, variables: Variables) -> Result<(), VariableError> {
-        for (name, numbers) in variables.iter() {
-            let most = if self.names_places(name) { f64::from(u32::MAX) } else { 1.0 };
-            if numbers.iter().any(|number| !(0.0..=most).contains(number)) {
-                return Err(VariableError { name: name.to_owned(), numbers: numbers.to_vec() });
-            }
-        }
-        self.variables = variables;
-        Ok(())
-    }
-
-    /// Returns true if a shadow takes its places from the variable of this name.
-    fn names_places(&self, name: &str) -> bool {
-        let mut shadows = self.config.handles.iter().flat_map(|handle| match &handle.route {
-            ast::Route::Pool(pool) => pool.shadows.as_slice(),
-            ast::Route::Shadow { shadows, .. } => shadows,
-            _ => &[],
-        });
-        shadows.any(|shadow| shadow.index_range_rv.as_deref() == Some(name))
     }
 
     /// Counts the outcomes of requests to the pools of these names.

@@ -584,9 +584,12 @@ fn delayed_requests_complete_after_their_tree_is_replaced() {
 #[test]
 fn variables_set_weights_and_shadow_fractions() {
     let weighted = r#"{"type": "PoolRoute", "pool": "all", "hash": {"hash_func": "WeightedCh3Rv", "weights_rv": "w"}}"#;
-    for (variables, places) in
-        [(r#"{"w": [0, 1]}"#, 1..2), (r#"{"w": [1, 0]}"#, 0..1), ("{}", 0..2)]
-    {
+    for (variables, places) in [
+        (r#"{"w": [0, 1]}"#, 1..2),
+        (r#"{"w": [1, 0]}"#, 0..1),
+        (r#"{"w": [0, 1], "hash_route_weights": {"w": [1, 0]}}"#, 0..1),
+        ("{}", 0..2),
+    ] {
         let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
         let text = config(&servers, weighted);
         let mut cluster = Cluster::with(servers, &text, variables);
@@ -613,8 +616,59 @@ fn variables_set_weights_and_shadow_fractions() {
     cluster.set("k", "v");
     cluster.comes_to(1, "k", "v");
     let mut refused = plan(&config(&[], r#""NullRoute""#)).unwrap();
-    let variables = Variables::parse("vars", r#"{"w": [2]}"#).unwrap();
-    assert!(refused.set_variables(variables).unwrap_err().to_string().starts_with("w: "));
+    for wrong in [r#"{"w": [2]}"#, r#"{"hash_route_weights": {"w": [2]}}"#] {
+        let variables = Variables::parse("vars", wrong).unwrap();
+        assert!(refused.set_variables(variables).unwrap_err().to_string().starts_with("w: "));
+    }
+}
+
+/// `weights_rv` of a PoolRoute is the share of its requests, not of its servers.
+#[test]
+fn a_variable_sets_the_share_of_requests_for_a_pool() {
+    let dialed = r#"{"type": "PoolRoute", "pool": "all", "weights_rv": "w"}"#;
+    let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
+    let text = config(&servers, dialed);
+    let mut cluster = Cluster::with(servers, &text, r#"{"hash_route_weights": {"w": [1, 0]}}"#);
+    let keys = (0..30).map(|number| format!("k{number}")).collect::<Vec<_>>();
+    let mut seen = std::collections::BTreeSet::new();
+    for key in &keys {
+        cluster.set(key, "v");
+        seen.insert(cluster.place(key));
+    }
+    assert_eq!(seen, (0..2).collect(), "the pool's own hash chooses the server");
+    let hits = |variables: &str, route: &str| {
+        let mut plan = plan(&text.replace(dialed, route)).unwrap();
+        plan.set_variables(Variables::parse("vars", variables).unwrap()).unwrap();
+        let mut rig = Rig::over(|upstream| plan.tree(upstream));
+        keys.iter().filter(|key| rig.get(key) != Ok(None)).count()
+    };
+    assert_eq!(hits("{}", dialed), 30);
+    assert_eq!(hits(r#"{"hash_route_weights": {"w": [0, 1]}}"#, dialed), 0);
+    let half = hits(r#"{"hash_route_weights": {"w": [0.5, 0.5]}}"#, dialed);
+    assert!((1..30).contains(&half), "{half}");
+}
+
+#[test]
+fn named_variables_without_usable_numbers_are_reported() {
+    let route = r#"{"type": "PoolRoute", "pool": "A", "weights_rv": "w",
+        "shadows": [{"target": "NullRoute", "index_range_rv": "i", "key_fraction_range_rv": "f"}]}"#;
+    let mut plan =
+        plan(&config(&[], route).replace("\"pools\": {", "\"pools\": { \"A\": {\"servers\": []},"))
+            .unwrap();
+    let mut told = |variables: &str| {
+        plan.set_variables(Variables::parse("vars", variables).unwrap()).unwrap();
+        plan.unusable_variables().into_iter().collect::<Vec<_>>().join("\n")
+    };
+    let all = told(r#"{"w": "text", "f": [1, 0]}"#);
+    for name in ["'w' has numbers", "'i' has two rising", "'f' has two rising"] {
+        assert!(all.contains(name), "{all}");
+    }
+    let ranges = r#""i": [0, 1], "f": [0, 1]"#;
+    let few = told(&format!(r#"{{{ranges}, "hash_route_weights": {{"w": [1]}}}}"#));
+    assert!(few.ends_with("has 1 weights for 2 children; missing ones count 0.5"), "{few}");
+    let many = told(&format!(r#"{{{ranges}, "w": [1, 0, 0]}}"#));
+    assert!(many.ends_with("the last ones change nothing"), "{many}");
+    assert_eq!(told(&format!(r#"{{{ranges}, "w": [1, 0]}}"#)), "");
 }
 
 #[test]

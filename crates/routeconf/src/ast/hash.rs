@@ -100,10 +100,12 @@ pub enum HashFunction {
         /// 0 to 1.
         weights: Vec<f64>,
     },
-    /// `WeightedCh3Rv`: a variable of the runtime-vars file sets the weights. All are 1 until then.
+    /// `WeightedCh3Rv`: a variable of the runtime-vars file sets the weights.
     WeightedCh3Rv {
         /// The name of the variable.
         variable: String,
+        /// The weights without the variable, one for each child.
+        without: Vec<f64>,
     },
     /// `WeightedRendezvous`; tag and weight of each child.
     WeightedRendezvous {
@@ -157,7 +159,7 @@ impl Hash {
         addresses: &[(&str, u16)],
     ) -> Result<Placement, PlacementError> {
         match &self.function {
-            HashFunction::Ch3 | HashFunction::WeightedCh3Rv { .. } => Placement::ch3(children),
+            HashFunction::Ch3 => Placement::ch3(children),
             HashFunction::ConstShard => Placement::const_shard(children),
             HashFunction::Crc32 => Placement::crc32(children),
             HashFunction::Jump { seed } => Placement::jump(children, *seed),
@@ -177,7 +179,10 @@ impl Hash {
             HashFunction::TwemproxyModula { hash, servers } => {
                 Placement::twemproxy_modula(servers, *hash)
             }
-            HashFunction::WeightedCh3 { weights } => Placement::weighted_ch3(weights),
+            HashFunction::WeightedCh3 { weights }
+            | HashFunction::WeightedCh3Rv { without: weights, .. } => {
+                Placement::weighted_ch3(weights)
+            }
             HashFunction::WeightedRendezvous { servers } => Placement::weighted_rendezvous(servers),
         }
     }

@@ -25,15 +25,8 @@ const FUNCTIONS: [&str; 11] = [
 ];
 
 impl Builder<'_> {
-    /// The hash of a `PoolRoute`: its `hash` overrides the weights and tags of the pool. A runtime
-    /// variable, if named, gives the weights, unless `hash` names another function.
-    pub(super) fn pool_hash(
-        &mut self,
-        own: Option<&Node>,
-        variable: Option<&Node>,
-        pool: &Pool,
-        at: At,
-    ) -> Fallible<Hash> {
+    /// The hash of a `PoolRoute`: its `hash` overrides the weights and tags of the pool.
+    pub(super) fn pool_hash(&mut self, own: Option<&Node>, pool: &Pool, at: At) -> Fallible<Hash> {
         let mut members = IndexMap::new();
         let place = own.map_or(at, |own| own.at);
         if let Some(weights) = &pool.weights {
@@ -54,10 +47,6 @@ impl Builder<'_> {
         if let Some(tags) = &pool.tags {
             let tags = tags.iter().map(|tag| Node::string(tag, pool.at)).collect();
             members.insert("tags".into(), Node::array(tags, pool.at)?);
-        }
-        if let Some(variable) = variable {
-            members.insert("hash_func".into(), Node::string("WeightedCh3Rv", variable.at));
-            members.insert("weights_rv".into(), variable.clone());
         }
         match own.map(|own| (&own.value, own)) {
             None => {}
@@ -122,7 +111,8 @@ impl Builder<'_> {
             "Rendezvous" => HashFunction::Rendezvous { tags: tags(fields, children)? },
             "WeightedCh3" => HashFunction::WeightedCh3 { weights: self.weights(fields, children)? },
             "WeightedCh3Rv" => {
-                HashFunction::WeightedCh3Rv { variable: fields.need_text("weights_rv")?.to_owned() }
+                let variable = fields.need_text("weights_rv")?.to_owned();
+                HashFunction::WeightedCh3Rv { variable, without: vec![1.0; children] }
             }
             "WeightedRendezvous" => {
                 let tags = tags(fields, children)?;

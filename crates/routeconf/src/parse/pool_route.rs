@@ -8,7 +8,8 @@ use super::Builder;
 use super::fields::Fields;
 use super::handles::HandleContent;
 use crate::ast::{
-    Buckets, HashFunction, Latest, Member, PoolId, PoolRoute, Route, RouteId, SlowWarmUpSettings,
+    Buckets, Hash, HashFunction, Latest, Member, PoolId, PoolRoute, Route, RouteId,
+    SlowWarmUpSettings,
 };
 use crate::json::{Map, Node, Value};
 use crate::source::{At, Fallible, fail};
@@ -34,7 +35,27 @@ impl Builder<'_> {
             return self.pool_route_with(id, None, given.at);
         };
         let id = self.pool_of(fields.need("pool")?)?;
-        self.pool_route_with(id, Some(fields), given.at)
+        let route = self.pool_route_with(id, Some(fields), given.at)?;
+        self.dialed(route, fields, given.at)
+    }
+
+    /// With `weights_rv`, a hash of the key sends only a share of the requests to the route, and
+    /// the others nowhere. Without the variable, all go to the route.
+    fn dialed(&mut self, route: Route, fields: &Fields<'_>, at: At) -> Fallible<Route> {
+        let Some(variable) = fields.text("weights_rv")? else {
+            fields.unused(&["weights_rv_salt"]);
+            return Ok(route);
+        };
+        let buckets = match &route {
+            Route::Pool(pool) => pool.buckets.clone().map(Box::new),
+            _ => None,
+        };
+        let function =
+            HashFunction::WeightedCh3Rv { variable: variable.to_owned(), without: vec![1.0, 0.0] };
+        let salt = fields.text("weights_rv_salt")?.unwrap_or_default().to_owned();
+        let hash = Hash { function, salt, buckets, ..Hash::ch3() };
+        let children = vec![self.add(route, None, at)?, self.add(Route::Null, None, at)?];
+        Ok(Route::Hash { children, hash: Box::new(hash) })
     }
 
     pub(super) fn pool_route_with(
@@ -49,8 +70,7 @@ impl Builder<'_> {
         let own = fields.and_then(|fields| fields.get("hash"));
         let latest = own.map(|own| self.latest_hash(own)).transpose()?.flatten();
         let own = own.filter(|_| latest.is_none());
-        let variable = fields.and_then(|fields| fields.get("weights_rv"));
-        let hash = self.pool_hash(own, variable, &pool, at)?;
+        let hash = self.pool_hash(own, &pool, at)?;
         let mut route = PoolRoute {
             pool: id,
             hash,
@@ -102,7 +122,7 @@ impl Builder<'_> {
         route.shadows = self.shadows(fields)?;
         route.slow_warmup = self.slow_warmup(fields)?;
         route.max_outstanding = fields.int32("max_outstanding", 0, 1_000_000)?.unwrap_or(0);
-        fields.unused(&["pool_id", "weights_rv_salt"]);
+        fields.unused(&["pool_id"]);
         self.bucketize(fields, route)?;
         for name in ["axonlog", "distribution_enabled"] {
             if fields.flag(name, false)? {

@@ -143,11 +143,11 @@ impl Builder<'_> {
         label: &str,
     ) -> RouteRef {
         let variable = match &hash.function {
-            HashFunction::WeightedCh3Rv { variable } => self.plan.variables.get(variable),
+            HashFunction::WeightedCh3Rv { variable, .. } => self.plan.variables.weights(variable),
             _ => None,
         };
         let placement = match variable {
-            // As in mcrouter, a missing weight is a half, and without the variable all are 1.
+            // As in mcrouter, a missing weight is a half.
             Some(weights) => {
                 let mut weights = weights.to_vec();
                 weights.resize(children.len(), 0.5);
