@@ -81,8 +81,7 @@ impl Table {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut rights: BTreeMap<Box<[u8]>, Rights> = BTreeMap::new();
         for (number, line) in (1..).zip(text.lines()) {
-            let line = line.split_once('#').map_or(line, |(before, _)| before);
-            let mut words = line.split_ascii_whitespace();
+            let mut words = files::without_comment(line).split_ascii_whitespace();
             let Some(user) = words.next() else { continue };
             let user = rights.entry(user.as_bytes().into()).or_default();
             apply(user, words).map_err(|fault| RightsError { line: number, fault })?;
@@ -198,6 +197,18 @@ ops   admin\n\
         let table = Table::parse("app read team\u{a0}one:").unwrap();
         assert!(table.of(b"app").allow(Permission::Read, "team\u{a0}one:k".as_bytes()));
         assert!(!table.of(b"app").allow(Permission::Read, b"team-two:k"));
+    }
+
+    /// For the same reason.
+    #[test]
+    fn a_hash_sign_inside_a_word_is_part_of_it() {
+        let table = Table::parse("a#b readwrite t#1: u|#|:#x # t").unwrap();
+        let rights = table.of(b"a#b");
+        assert!(rights.allow(Permission::ReadWrite, b"t#1:k"));
+        assert!(rights.allow(Permission::ReadWrite, b"u|#|:#x"));
+        for key in [&b"t#2:k"[..], b"total", b"u:", b"u|#|:k"] {
+            assert!(!rights.allow(Permission::Read, key), "{}", key.escape_ascii());
+        }
     }
 
     #[test]

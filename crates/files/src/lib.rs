@@ -94,6 +94,19 @@ pub fn login_in(text: &str) -> io::Result<(String, String)> {
     Ok((user.to_owned(), password.to_owned()))
 }
 
+/// The line without its comment. A comment starts at a `#` at the start of the line or after white
+/// space; elsewhere `#` is part of a word, since names and keys contain it.
+#[must_use]
+pub fn without_comment(line: &str) -> &str {
+    let bytes = line.as_bytes();
+    let starts_comment = |at: &usize| match at.checked_sub(1).and_then(|at| bytes.get(at)) {
+        None => true,
+        Some(before) => before.is_ascii_whitespace(),
+    };
+    let start = line.match_indices('#').map(|(at, _)| at).find(starts_comment);
+    start.and_then(|start| line.get(..start)).unwrap_or(line)
+}
+
 /// The line and column of a byte, both counted from 1; columns are characters.
 #[must_use]
 pub fn place(text: &str, byte: usize) -> (usize, usize) {
@@ -136,6 +149,23 @@ mod tests {
         for path in [&*pipe, folder.path(), Path::new("/dev/zero")] {
             let error = read(path, 10).unwrap_err();
             assert_eq!(error.to_string(), "it is not a regular file", "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_comment_starts_only_at_the_start_of_a_word() {
+        for (line, want) in [
+            ("# all", ""),
+            ("a # b # c", "a "),
+            ("a\t#b", "a\t"),
+            ("a#b c#", "a#b c#"),
+            ("a#b #c", "a#b "),
+            ("a |#| b", "a |#| b"),
+            ("a\u{a0}# b", "a\u{a0}# b"),
+            ("a ##", "a "),
+            ("", ""),
+        ] {
+            assert_eq!(without_comment(line), want, "{line}");
         }
     }
 

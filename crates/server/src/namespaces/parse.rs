@@ -57,8 +57,8 @@ enum Mistake {
 pub(super) fn rules(text: &str, has_users: bool) -> Result<Vec<Rule>, MistakeAt> {
     let (mut rules, mut seen) = (Vec::new(), BTreeSet::new());
     for (line, text) in (1..).zip(text.lines()) {
-        let text = text.split_once('#').map_or(text, |(before, _)| before);
-        let rule = rule(text, has_users).map_err(|mistake| MistakeAt { line, mistake })?;
+        let rule = rule(files::without_comment(text), has_users)
+            .map_err(|mistake| MistakeAt { line, mistake })?;
         let Some((name, rule)) = rule else { continue };
         if !seen.insert(rule.subject.clone()) {
             return Err(MistakeAt { line, mistake: Mistake::Twice(name.to_owned()) });
@@ -139,6 +139,7 @@ mod tests {
              prefix app:  max-bytes=512m default-ttl=60 max-ttl=3600 # some\n\
              \n\
              prefix *\n\
+             prefix t#1: max-requests-per-second=7 # not t\n\
              user   batch max-requests-per-second=1000\n\
              user * max-requests-per-second=5\n";
         let rule = |subject, limits| Rule { subject, limits };
@@ -152,6 +153,7 @@ mod tests {
         let want = [
             rule(Subject::Prefix(b"app:"[..].into()), app),
             rule(Subject::Prefix(Box::default()), Limits::default()),
+            rule(Subject::Prefix(b"t#1:"[..].into()), rate(7)),
             rule(Subject::User(b"batch"[..].into()), rate(1000)),
             rule(Subject::User(Box::default()), rate(5)),
         ];
