@@ -160,8 +160,44 @@ impl Auth {
                 *login = Login::InProgress(exchange);
                 Progress::Challenge(text)
             }
-            Outcome::Accepted(user) => Progress::Accepted(user, auth_table.generation()),
+            Outcome::Accepted((user, generation)) => Progress::Accepted(user, generation),
             Outcome::Refused => Progress::Refused,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use scram::{Client, Hash};
+
+    use super::*;
+
+    /// The reload happens after the session's comparison of generations, so the session counts the
+    /// login for one of the new users unless the generation says that it is not.
+    #[test]
+    fn a_login_that_began_before_a_reload_is_of_the_earlier_generation() {
+        let folder = tempfile::tempdir().unwrap();
+        let users = folder.path().join("users");
+        fs::write(&users, "removed:secret\n").unwrap();
+        let files = Files { users: users.clone(), rights: None, sasl: true };
+        let auth = Auth::open(files, |_| {}).unwrap();
+        let client = Client::new(Hash::Sha256, "removed", "secret").unwrap();
+        let (worker, source) = (AuthWorker::default(), Source::of(None));
+        let (mut login, first) = (Login::None, client.first());
+        let begun = auth.sasl(&mut login, &worker, source, b"SCRAM-SHA-256", first.as_bytes());
+        let Progress::Challenge(challenge) = begun else { panic!("{begun:?}") };
+        let (proof, _) = client.prove(&challenge, u32::MAX).unwrap();
+        let proven = auth.sasl_step(&mut login, proof.as_bytes());
+        assert!(matches!(proven, Progress::Challenge(_)), "{proven:?}");
+
+        fs::write(&users, "other:secret\n").unwrap();
+        auth.reload(|_| {}).unwrap();
+        let Progress::Accepted(user, generation) = auth.sasl_step(&mut login, b"") else {
+            panic!("not accepted")
+        };
+        assert_ne!(generation, auth.generation());
+        assert!(auth.renew(&Login::Ok(user)).is_missing());
     }
 }

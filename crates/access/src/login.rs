@@ -8,7 +8,7 @@ use crate::rights::Permission;
 use crate::users::User;
 
 /// The server's side of a login by SCRAM.
-pub type Exchange = scram::Server<Arc<User>>;
+pub type Exchange = scram::Server<(Arc<User>, u64)>;
 
 /// The state of a connection's login.
 #[derive(Debug, Default)]

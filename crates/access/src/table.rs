@@ -93,8 +93,17 @@ impl AuthTable {
         self.users.check(name, password)
     }
 
-    pub(crate) fn step(&self, exchange: &mut Exchange, message: &[u8]) -> Outcome<Arc<User>> {
-        exchange.step(message, |name, hash| self.users.verifier(name, hash))
+    /// Takes a message of SCRAM. An accepted user comes with the generation of the table that the
+    /// exchange began with, which may be an earlier one.
+    pub(crate) fn step(
+        &self,
+        exchange: &mut Exchange,
+        message: &[u8],
+    ) -> Outcome<(Arc<User>, u64)> {
+        exchange.step(message, |name, hash| {
+            let (verifier, user) = self.users.verifier(name, hash);
+            (verifier, user.map(|user| (user, self.generation)))
+        })
     }
 
     /// The generation of the reading that created it.
