@@ -15,8 +15,9 @@ use std::{env, fs, process, thread};
 use certs::ClientOptions;
 use common::{Running, eventually, one_worker};
 use net::{Config, Listen, TlsAcceptor, TlsMode, TlsOptions, Verify};
+use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
 
 /// The charge of one session.
 const SESSION_BYTES: usize = 16 << 10;
@@ -45,11 +46,12 @@ impl Files {
         self.0.join(name)
     }
 
-    fn acceptor(&self) -> Arc<TlsAcceptor> {
+    fn acceptor(&self, verify: Verify, mode: TlsMode) -> Arc<TlsAcceptor> {
         let (chain_cert, key) = (self.path("cert.pem"), self.path("key.pem"));
-        let (ca_cert, verify) = (Some(chain_cert.clone()), Verify::Request);
-        let options = TlsOptions { chain_cert, key, ca_cert, verify, ..TlsOptions::default() };
-        Arc::new(TlsAcceptor::open(options, vec![TlsMode::Standard]).unwrap())
+        let (ca_cert, resumption) = (Some(chain_cert.clone()), true);
+        let default = TlsOptions::default();
+        let options = TlsOptions { chain_cert, key, ca_cert, verify, resumption, ..default };
+        Arc::new(TlsAcceptor::open(options, vec![mode]).unwrap())
     }
 }
 
@@ -61,10 +63,14 @@ impl Drop for Files {
 
 /// A server with TLS that takes at most this many sessions.
 fn server(files: &Files, sessions_max: usize, config: Config) -> Running {
-    let tcp = vec!["127.0.0.1:0".parse().unwrap()];
-    let listen = Listen { tcp, backlog: 1024, ..Listen::default() };
+    let tls = Some(files.acceptor(Verify::Request, TlsMode::Standard));
     let session_bytes_max = sessions_max * SESSION_BYTES;
-    Running::listen(&listen, &Config { session_bytes_max, tls: Some(files.acceptor()), ..config })
+    Running::listen(&listen(), &Config { session_bytes_max, tls, ..config })
+}
+
+fn listen() -> Listen {
+    let tcp = vec!["127.0.0.1:0".parse().unwrap()];
+    Listen { tcp, backlog: 1024, ..Listen::default() }
 }
 
 struct Client(StreamOwned<ClientConnection, TcpStream>);
@@ -109,6 +115,36 @@ fn the_certificates_of_a_client_count() {
     let one = certs::certificates(&files.path("cert.pem")).unwrap()[0].len();
     assert_eq!(held("long.pem") - held("cert.pem"), MORE * one);
     assert_eq!(server.seen.held.load(Ordering::SeqCst), 0);
+}
+
+/// A resumption does not look at the certificate, which may have expired meanwhile.
+#[test]
+fn no_session_with_a_verified_client_is_resumed() {
+    let files = Files::new("resumption");
+    let options = ClientOptions {
+        chain_cert: Some(files.path("cert.pem")),
+        key: Some(files.path("key.pem")),
+        ..ClientOptions::default()
+    };
+    for (verify, mode, is_resumed) in [
+        (Verify::None, TlsMode::Standard, true),
+        (Verify::Require, TlsMode::ServerOnly, true),
+        (Verify::Request, TlsMode::Standard, false),
+        (Verify::Require, TlsMode::Standard, false),
+        (Verify::None, TlsMode::Mutual, false),
+    ] {
+        let tls = Some(files.acceptor(verify, mode));
+        let server = Running::listen(&listen(), &Config { tls, ..one_worker() });
+        let mut config = ClientConfig::clone(&certs::client_config(&options).unwrap());
+        config.resumption = Resumption::in_memory_sessions(8);
+        let config = Arc::new(config);
+        for expected in [false, is_resumed] {
+            let mut client = Client::new(&server, &config);
+            assert!(client.ask(b"echo\n"));
+            let is_resumed = client.0.conn.handshake_kind() == Some(HandshakeKind::Resumed);
+            assert_eq!(is_resumed, expected, "{verify:?} {mode:?}");
+        }
+    }
 }
 
 /// A TLS client can read an alert, but no text.

@@ -417,7 +417,7 @@ pub(crate) const EXTENDED: &[Extended] = &[
         "ssl_session_cache",
         Value::None,
         "off",
-        "clients may resume sessions, by tickets",
+        "clients may resume sessions, by tickets, where no certificate is requested from them",
         |draft, _| {
             draft.tls_options.resumption = true;
             Ok(())

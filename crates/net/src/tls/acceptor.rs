@@ -59,7 +59,7 @@ pub struct TlsOptions {
     pub only_tls13: bool,
     /// Suites of TLS 1.2 by OpenSSL's names; `None` means all.
     pub ciphers: Option<Vec<String>>,
-    /// Clients may resume sessions.
+    /// Clients may resume sessions where no certificate is requested from them.
     pub resumption: bool,
 }
 
@@ -233,7 +233,9 @@ fn config(
         CertsError::Pair { chain, key, error }
     })?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    if options.resumption {
+    // A resumption does not verify the client's certificate again, and gives the client a new
+    // ticket: an expired certificate would be accepted forever.
+    if options.resumption && !asks {
         config.ticketer = ring::Ticketer::new().map_err(CertsError::Tls)?;
     } else {
         config.send_tls13_tickets = 0;
