@@ -261,9 +261,7 @@ fn a_base64_key_is_returned_in_base64() {
     let keys = ["L3gNClZBIDUNCldST05HDQpIRA==", "bW9kOngNClZBIDUNCldST05HDQpIRA==", "L21j"];
     let route = r#"{"type": "PrefixSelectorRoute", "wildcard": "PoolRoute|A", "policies":
         {"mod:": {"type": "ModifyKeyRoute", "ensure_key_prefix": "P.", "target": "PoolRoute|A"}}}"#;
-    // memcached is not asked for a key that it might write raw.
-    let servers = [(Server::holdall(&[]), &keys[..]), (Server::memcached(&[]), &keys[2..])];
-    for (server, keys) in servers {
+    for server in [Server::holdall(&[]), Server::memcached(&[])] {
         let proxy = Proxy::over(&[server.addr()], route, &[]);
         let mut stream = proxy.connect();
         for key in keys {
@@ -276,6 +274,22 @@ fn a_base64_key_is_returned_in_base64() {
             exact(&mut stream, requests.as_bytes(), replies.as_bytes());
         }
     }
+}
+
+/// memcached (1.6.18) writes the key of an item raw that was not created with base64.
+#[test]
+fn a_key_that_the_server_writes_raw_is_returned_in_base64() {
+    let server = Server::memcached(&[]);
+    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
+    let mut direct = TcpStream::connect(server.addr()).unwrap();
+    direct.write_all(&packet(SET, b"a b", &[0; 8], b"x", 0)).unwrap();
+    assert_eq!(answer(&mut direct).1, 0);
+    let mut stream = proxy.connect();
+    exact(&mut stream, b"mg YSBi v k b s\r\n", b"VA 1 kYSBi b s1\r\nx\r\n");
+    exact(&mut stream, b"mg YSBi b k t q\r\nmn\r\n", b"HD kYSBi b t-1\r\nMN\r\n");
+    let refused = b"CLIENT_ERROR the server may write this key raw in the reply to me\r\n";
+    exact(&mut stream, b"me YSBi b\r\n", refused);
+    exact(&mut stream, b"md YSBi b k\r\nmg YSBi b k\r\n", b"HD kYSBi b\r\nEN kYSBi b\r\n");
 }
 
 /// Replaces a file atomically: a partly written one would be seen empty for a moment.
@@ -351,6 +365,7 @@ const ADD: u8 = 0x02;
 const DELETE: u8 = 0x04;
 const INCREMENT: u8 = 0x05;
 const GETQ: u8 = 0x09;
+const STAT: u8 = 0x10;
 const GETKQ: u8 = 0x0d;
 const NOOP: u8 = 0x0a;
 const APPEND: u8 = 0x0e;
@@ -398,6 +413,23 @@ fn binary_requests_and_replies_are_translated() {
     let refused = packet(GET, b"__mcrouter__.nothing\r\nVA 5", b"", b"", 0);
     stream.write_all(&refused).unwrap();
     assert_eq!(answer(&mut stream).1, 4, "invalid arguments");
+}
+
+/// A packet without a name ends the statistics, so it would report success.
+#[test]
+fn unknown_statistics_are_not_found_in_packets_either() {
+    let proxy = Proxy::start(r#"{"route": "NullRoute"}"#, &[]);
+    let mut stream = proxy.connect();
+    for group in ["reset", "detail on", "cachedump 1 1", "conns", "nonsense"] {
+        let request = format!("stats {group}\r\n");
+        exact(&mut stream, request.as_bytes(), b"CLIENT_ERROR bad stats command\r\n");
+    }
+    let mut stream = proxy.connect();
+    for (group, status) in [("reset", 1), ("conns", 1), ("nonsense", 1), ("items", 0)] {
+        stream.write_all(&packet(STAT, group.as_bytes(), b"", b"", 0)).unwrap();
+        let (_, got, ..) = answer(&mut stream);
+        assert_eq!(got, status, "{group}");
+    }
 }
 
 /// memcached accepts them in packets, but in text takes them for the past.

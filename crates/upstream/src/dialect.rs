@@ -199,18 +199,22 @@ fn meta(request: &Request<'_>) -> Result<Dialect, &'static str> {
     if count > WORDS_MAX {
         return Err("too many meta flags");
     }
-    if count > MEMCACHED_WORDS_MAX || may_return_raw_key(request) {
+    let is_raw_debug = request.op == Command::MetaDebug && !is_plain(request.key);
+    if count > MEMCACHED_WORDS_MAX || is_raw_debug {
         needed = Dialect::Holdall;
     }
     Ok(needed)
 }
 
-/// Returns true if memcached may answer with a key that no line can hold: it writes the key raw if
-/// the item was not created with it in base64.
-fn may_return_raw_key(request: &Request<'_>) -> bool {
-    let asks = request.op == Command::MetaDebug
-        || Words::new(request.words).any(|word| word.first() == Some(&b'k'));
-    request.base64 && asks && !is_plain(request.key)
+/// Returns true if the server gets no `k`, and the connection adds the key to the reply: memcached
+/// writes the key raw if the item was not created with it in base64, and no line can hold this key.
+/// (The key of `me` cannot be left out.)
+#[inline]
+pub(crate) fn adds_key(op: Command, key: &[u8], words: &[u8]) -> bool {
+    op.is_meta()
+        && op != Command::MetaDebug
+        && !is_plain(key)
+        && Words::new(words).any(|word| word.first() == Some(&b'k'))
 }
 
 /// The minimum dialect for this flag of a meta command: memcached accepts each of its flags with
@@ -235,11 +239,14 @@ fn flag(word: &[u8]) -> Option<Dialect> {
 }
 
 /// The reason why a server with less than `needed` does not receive the command.
-pub(crate) fn lacking(op: Command, needed: Dialect) -> &'static str {
-    match op {
+pub(crate) fn lacking(request: &Request<'_>, needed: Dialect) -> &'static str {
+    match request.op {
         Command::Delete => "the server has no hold-off",
         Command::FlushAll if needed == Dialect::Holdall => "the server has no flush_prefix",
         Command::LeaseGet | Command::LeaseSet => "the server has no leases",
+        Command::MetaDebug if needed == Dialect::Holdall && !is_plain(request.key) => {
+            "the server may write this key raw in the reply to me"
+        }
         Command::MetaArithmetic
         | Command::MetaDebug
         | Command::MetaDelete

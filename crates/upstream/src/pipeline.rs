@@ -32,7 +32,7 @@ pub(crate) use questions::is_plain_get;
 use questions::{Place, Question, Questions};
 
 use crate::dialect::{self, Dialect, ProbeAnswers};
-use crate::reply::{Outcome, Reply};
+use crate::reply::{Outcome, Reply, write_key_words};
 use crate::request::Request;
 use crate::sink::{PROBE, ReplyObserver, Ticket};
 use crate::wire;
@@ -410,6 +410,7 @@ impl Pipeline {
         sink: &mut impl ReplyObserver,
     ) -> Result<(), Broken> {
         let plain = |outcome| Reply::of(outcome);
+        let mut with_key = Vec::new();
         let reply = match (answer, op) {
             (Answer::Stored, op) if op.has_value() && !op.is_meta() => plain(Outcome::Stored),
             (Answer::NotStored, op) if op.has_value() && !op.is_meta() => plain(Outcome::NotStored),
@@ -455,7 +456,14 @@ impl Pipeline {
                 {
                     return Err(Broken::Mismatch);
                 }
-                Reply { value, words: meta.flags.line(), ..plain(Outcome::Meta(meta.code)) }
+                let mut words = meta.flags.line();
+                if let Some((_, key, asked)) = self.questions.with_keys().next()
+                    && dialect::adds_key(op, key, asked)
+                {
+                    add_key(&mut with_key, meta.flags, Words::new(asked), key);
+                    words = &with_key;
+                }
+                Reply { value, words, ..plain(Outcome::Meta(meta.code)) }
             }
             (Answer::Lease { key, token, flags, value }, Command::LeaseGet) => {
                 if *key != self.questions.oldest_key() {
@@ -568,6 +576,29 @@ fn end_span(traced: &mut VecDeque<Traced>, op: Command, outcome: Outcome) {
         outcome.describe(op, &mut span);
         span.end();
     }
+}
+
+/// Appends the words of a meta reply, and the key in base64, which the server was not asked for. It
+/// has its place among the `asked` words.
+#[cold]
+fn add_key(out: &mut Vec<u8>, told: Words<'_>, asked: Words<'_>, key: &[u8]) {
+    let mut told = told.filter(|word| *word != b"b").peekable();
+    let push = |out: &mut Vec<u8>, word: &[u8]| {
+        out.push(b' ');
+        out.extend_from_slice(word);
+    };
+    let mut is_added = false;
+    for word in asked {
+        if word.first() == Some(&b'k') {
+            if !std::mem::replace(&mut is_added, true) {
+                write_key_words(out, key, true);
+            }
+        } else if let Some(fact) = told.next_if(|fact| fact.first() == word.first()) {
+            push(out, fact);
+        }
+    }
+    // Those that no flag asks for.
+    told.for_each(|mark| push(out, mark));
 }
 
 /// True if the server's key is this one, plain or in base64, with which it may be stored.

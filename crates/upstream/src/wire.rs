@@ -6,7 +6,9 @@ use proto::base64;
 use proto::meta::TRACEPARENT;
 use proto::number::{write_i64, write_u64};
 use proto::reply::CRLF;
+use proto::text::Words;
 
+use crate::dialect::adds_key;
 use crate::request::Request;
 use proto::Command;
 use spans::Context;
@@ -145,7 +147,12 @@ fn write_meta(out: &mut Vec<u8>, request: &Request<'_>) {
         // Writing into a vector does not fail.
         let _ = write!(out, " {}", request.value.len());
     }
-    if !request.words.is_empty() {
+    if adds_key(request.op, request.key, request.words) {
+        for word in Words::new(request.words).filter(|word| word.first() != Some(&b'k')) {
+            out.push(b' ');
+            out.extend_from_slice(word);
+        }
+    } else if !request.words.is_empty() {
         out.push(b' ');
         out.extend_from_slice(request.words);
     }
@@ -202,6 +209,10 @@ mod tests {
         let encoded =
             Request { base64: true, words: b"b", ..Request::new(Command::MetaGet, b"k\n") };
         assert_eq!(written(&encoded), "mg awo= b\r\n");
+        let with_key = Request { words: b"v k O1 b", ..encoded };
+        assert_eq!(written(&with_key), "mg awo= v O1 b\r\n");
+        let plain = Request { key: b"k", ..with_key };
+        assert_eq!(written(&plain), "mg aw== v k O1 b\r\n");
         let named_noreply = Request::new(Command::Delete, b"noreply");
         assert_eq!(written(&named_noreply), "delete noreply 0\r\n");
         let held = Request { exptime: 5, ..named_noreply };

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use net::{Flow, Input};
 use proto::binary::{self, Header, Parsed, Status, Then, reply};
+use proto::reply::END;
 use proto::{KEY_BYTES_MAX, StoreMode};
 use upstream::{Command, Request};
 
@@ -112,7 +113,13 @@ impl Front {
             }),
             binary::Command::Stat { key } => {
                 let lines = shared.stats(key);
-                queue.push_with(|heap| stats(heap, header, &lines));
+                queue.push_with(|heap| {
+                    if lines.ends_with(END) {
+                        stats(heap, header, &lines);
+                    } else {
+                        reply::write_error(heap, header, Status::NotFound);
+                    }
+                });
             }
             binary::Command::Quit => {
                 session.closes = true;

@@ -195,7 +195,7 @@ impl Destination {
         match dialect::needs(request) {
             Ok(needed) if needed <= takes => self.send_on(request, ticket, pool, at_us),
             Ok(needed) => {
-                let why = dialect::lacking(request.op, needed);
+                let why = dialect::lacking(request, needed);
                 self.asking.refused.push((ticket, why));
             }
             Err(why) => self.asking.refused.push((ticket, why)),

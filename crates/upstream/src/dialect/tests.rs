@@ -126,12 +126,18 @@ fn meta_flags_have_their_minimum_dialects() {
 
 #[test]
 fn a_key_unfit_for_a_line_is_not_requested_from_memcached() {
-    let asked = |key, words| {
-        needs(&Request { base64: true, words, ..Request::new(Command::MetaGet, key) }).unwrap()
-    };
-    assert_eq!(asked(b"a\r\nb", b"b k v"), Dialect::Holdall);
-    assert_eq!(asked(b"a\r\nb", b"b v"), Dialect::Meta);
-    assert_eq!(asked(b"ab", b"b k v"), Dialect::Meta);
+    let asked = |op, key| Request { base64: true, words: b"b k", ..Request::new(op, key) };
+    for op in [Command::MetaGet, Command::MetaSet, Command::MetaDelete, Command::MetaArithmetic] {
+        let (raw, plain) = (asked(op, b"a\r\nb"), asked(op, b"ab"));
+        assert_eq!((needs(&raw), needs(&plain)), (Ok(Dialect::Meta), Ok(Dialect::Meta)));
+        let adds = |request: &Request<'_>| adds_key(op, request.key, request.words);
+        assert!(adds(&raw) && !adds(&plain) && !adds(&Request { words: b"b v", ..raw }), "{op:?}");
+    }
+    // The reply to `me` starts with the key.
+    let debug = asked(Command::MetaDebug, b"a b");
+    assert_eq!(needs(&debug), Ok(Dialect::Holdall));
+    assert!(lacking(&debug, Dialect::Holdall).contains("raw"));
+    assert_eq!(needs(&asked(Command::MetaDebug, b"ab")), Ok(Dialect::Meta));
 }
 
 #[test]

@@ -88,6 +88,32 @@ fn gets_of_one_turn_are_sent_as_one_line() {
     assert!(pipeline.outgoing().ends_with(b"gets e\r\ngets f\r\n"));
 }
 
+/// memcached may write such a key raw, so it is not asked for it.
+#[test]
+fn the_reply_for_a_key_unfit_for_a_line_contains_it_in_base64() {
+    let asked = || {
+        let mut pipeline = Pipeline::default();
+        for (ticket, (op, words)) in (0..).zip([
+            (Command::MetaGet, &b"v f b k s O1"[..]),
+            (Command::MetaGet, b"k b t"),
+            (Command::MetaDelete, b"b k"),
+            (Command::MetaGet, b"b v"),
+        ]) {
+            let request = Request { base64: true, words, ..Request::new(op, b"a b") };
+            pipeline.ask(&request, ticket, 0, 1);
+        }
+        let want = b"mg YSBi v f b s O1\r\nmg YSBi b t\r\nmd YSBi b\r\nmg YSBi b v\r\n";
+        assert_eq!(pipeline.outgoing(), want);
+        pipeline.has_sent(want.len());
+        pipeline
+    };
+    let bytes = b"VA 1 f0 s1 O1 W\r\nx\r\nEN\r\nNF\r\nVA 1 b\r\nx\r\n";
+    let (got, broken) = fed(asked(), asked(), bytes);
+    assert_eq!(broken, None);
+    let words = got.0.iter().map(|(_, reply)| str::from_utf8(&reply.words).unwrap());
+    assert_eq!(words.collect::<Vec<_>>(), [" f0 kYSBi b s1 O1 W", " kYSBi b", " kYSBi b", " b"]);
+}
+
 #[test]
 fn keys_of_a_line_without_a_value_are_misses() {
     let three: [(Command, &[u8]); 4] =
