@@ -1,7 +1,18 @@
 //! Meaning of a client's `exptime`, in 64 bits: nothing wraps in 2038 or 2106.
 
+use crate::number::parse_i64;
+
 /// The largest `exptime` that is an offset: thirty days, in seconds. A larger one is a Unix time.
 pub const OFFSET_SECS_MAX: i64 = 60 * 60 * 24 * 30;
+
+/// Parses an expiry time of text. 4294967295 is -1, as in memcached, which keeps 32 bits: it is a
+/// client's negative time as an unsigned number.
+#[inline]
+#[must_use]
+pub fn parse(text: &[u8]) -> Option<i64> {
+    const MINUS_ONE: i64 = u32::MAX as i64;
+    parse_i64(text).map(|exptime| if exptime == MINUS_ONE { -1 } else { exptime })
+}
 
 /// The time at which an item dies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -54,6 +65,15 @@ mod tests {
 
     fn check(exptime: i64, want: Exptime) {
         assert_eq!(resolve(exptime, NOW, STARTED), want, "exptime {exptime}");
+    }
+
+    #[test]
+    fn only_the_largest_number_of_32_bits_is_negative() {
+        assert_eq!(parse(b"4294967295"), Some(-1));
+        for (text, want) in [("-1", -1), ("4294967294", 4_294_967_294), ("4294967296", 1 << 32)] {
+            assert_eq!(parse(text.as_bytes()), Some(want));
+        }
+        assert_eq!(parse(b"+1"), None);
     }
 
     #[test]

@@ -92,6 +92,13 @@ fn storage_numbers_at_their_limits() {
     let late = Store { exptime: 1 << 32, ..STORE };
     check_request(b"set k 1 4294967296 3", Request::Store(late));
     check_request(b"set k 01 002 0003", Request::Store(STORE));
+    // A client's -1 as a number of 32 bits.
+    let dead = Store { exptime: -1, ..STORE };
+    check_request(b"set k 1 4294967295 3", Request::Store(dead));
+    check_request(
+        b"lease-set k 7 1 4294967295 3",
+        Request::Store(Store { lease: Some(7), ..dead }),
+    );
 }
 
 /// CVE-2009-2415 and the wrap in mcrouter d6ab87fa: a length fits into its number type, or the line
@@ -259,6 +266,8 @@ fn arithmetic() {
 #[test]
 fn touch_and_flush() {
     check_request(b"touch k -1", Request::Touch { key: b"k", exptime: -1, noreply: false });
+    let dead = Request::Touch { key: b"k", exptime: -1, noreply: false };
+    check_request(b"touch k 4294967295", dead);
     check_request(b"touch k 9 noreply", Request::Touch { key: b"k", exptime: 9, noreply: true });
     check_bad(b"touch k x", Error::Exptime, 0, false);
     check_bad(b"touch k 9223372036854775808 noreply", Error::Exptime, 0, true);
@@ -327,6 +336,7 @@ fn a_retrieval_without_a_key_is_an_error() {
     check(b"gats \r\n", &[FORMAT]);
     check(b"get \r\nmn\r\n", &[&get(None, false), "bad Format", MN]);
     check(b"gets    \n", &[&get(None, true), "bad Format"]);
+    check(b"gat 4294967295 a\r\n", &[&get(Some(-1), false), "key a", "end"]);
     check(b"gat 10\r\n", &[&get(Some(10), false), "bad Format"]);
 }
 

@@ -3,7 +3,7 @@
 use crate::HOLD_OFF_SECS_MAX;
 use crate::number::{parse_i64, parse_u32, parse_u64};
 use crate::words::Words;
-use crate::{Error, meta::OPAQUE_BYTES_MAX};
+use crate::{Error, exptime, meta::OPAQUE_BYTES_MAX};
 
 /// The flags of a meta request that change its effect. Any command accepts any of them, and uses
 /// its own.
@@ -89,7 +89,7 @@ impl<'b> Options<'b> {
 
     fn apply(&mut self, letter: u8, argument: &'b [u8]) -> Result<(), Error> {
         let unsigned = || parse_u64(argument).map(Some).ok_or(Error::Token);
-        let signed = || parse_i64(argument).map(Some).ok_or(Error::Token);
+        let time = || exptime::parse(argument).map(Some).ok_or(Error::Token);
         match letter {
             b'b' => self.base64 = true,
             b'q' => self.quiet = true,
@@ -103,9 +103,9 @@ impl<'b> Options<'b> {
             b'E' => self.new_cas = unsigned()?.filter(|cas| *cas != 0),
             b'J' => self.initial = unsigned()?,
             b'F' => self.client_flags = Some(parse_u32(argument).ok_or(Error::Format)?),
-            b'N' => self.autoviv_exptime = signed()?,
-            b'R' => self.recache_secs = signed()?,
-            b'T' => self.exptime = signed()?,
+            b'N' => self.autoviv_exptime = time()?,
+            b'R' => self.recache_secs = parse_i64(argument).map(Some).ok_or(Error::Token)?,
+            b'T' => self.exptime = time()?,
             b'O' if argument.len() > OPAQUE_BYTES_MAX => return Err(Error::OpaqueTooLong),
             b'O' => self.opaque = Some(argument),
             b'A' => self.accept_stale = true,

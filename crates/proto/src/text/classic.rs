@@ -4,8 +4,8 @@ use super::{
     Admin, AdminCommand, Arithmetic, BadRequest, GetLine, Parsed, Request, Store, Words, first_word,
 };
 use crate::meta::{self, Refusal};
-use crate::number::{parse_i64, parse_u32, parse_u64, value_len};
-use crate::{DATA_END_BYTES, Error, KEY_BYTES_MAX, KeyBuf, StoreMode};
+use crate::number::{parse_u32, parse_u64, value_len};
+use crate::{DATA_END_BYTES, Error, KEY_BYTES_MAX, KeyBuf, StoreMode, exptime};
 
 /// Reads the command words of get, bget, gets, gat, gats or lease-get from a line that may be
 /// incomplete. Also returns their bytes. `None` if the input is another command, or is too short.
@@ -45,7 +45,7 @@ fn get_and_touch(input: &[u8], command_bytes: usize, with_cas: bool) -> Option<(
     if exptime.is_empty() {
         return None;
     }
-    let line = parse_i64(exptime).map_or_else(
+    let line = exptime::parse(exptime).map_or_else(
         || GetLine::refused(Error::Exptime, with_cas),
         |exptime| GetLine::new(Some(exptime), with_cas),
     );
@@ -196,7 +196,7 @@ fn store(mode: StoreMode, compares: bool, mut words: Words<'_>, consumed: usize)
         return unframed(consumed);
     };
     let cas = unique.and_then(parse_u64);
-    let (Some(flags), Some(exptime)) = (parse_u32(flags), parse_i64(exptime)) else {
+    let (Some(flags), Some(exptime)) = (parse_u32(flags), exptime::parse(exptime)) else {
         return refused_with_data(consumed, len, noreply);
     };
     if key.len() > KEY_BYTES_MAX || compares && cas.is_none() {
@@ -218,7 +218,7 @@ fn lease_set(mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
         return unframed(consumed);
     };
     let (Some(token), Some(flags), Some(exptime)) =
-        (parse_u64(token), parse_u32(flags), parse_i64(exptime))
+        (parse_u64(token), parse_u32(flags), exptime::parse(exptime))
     else {
         return refused_with_data(consumed, len, noreply);
     };
@@ -281,7 +281,7 @@ fn touch(mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
     if key.len() > KEY_BYTES_MAX {
         return refused(Error::Format, consumed, noreply);
     }
-    let Some(exptime) = parse_i64(exptime) else {
+    let Some(exptime) = exptime::parse(exptime) else {
         return refused(Error::Exptime, consumed, noreply);
     };
     request(Request::Touch { key, exptime, noreply }, consumed)
@@ -289,7 +289,7 @@ fn touch(mut words: Words<'_>, consumed: usize) -> Parsed<'_> {
 
 fn flush_all(words: Words<'_>, consumed: usize) -> Parsed<'_> {
     let (mut words, noreply) = noreply(words);
-    let exptime = match words.next().map(parse_i64) {
+    let exptime = match words.next().map(exptime::parse) {
         None => None,
         Some(Some(exptime)) => Some(exptime),
         Some(None) => return refused(Error::Exptime, consumed, noreply),

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use proto::number::parse_i64;
+use proto::exptime;
 
 use super::{Answer, Pick, Route, RouteRef, words};
 use crate::context::Context;
@@ -69,7 +69,8 @@ pub(super) fn gives_back(request: &Request<'_>) -> bool {
         Command::LeaseSet => request.exptime < 0,
         Command::MetaSet => {
             let is_token = |word: &[u8]| word.first() == Some(&b'G');
-            let is_time = |word: &[u8]| word.starts_with(b"T-");
+            let time = |word: &[u8]| word.strip_prefix(b"T").and_then(exptime::parse);
+            let is_time = |word: &[u8]| time(word).is_some_and(|time| time < 0);
             words.clone().any(is_token) && words.any(is_time)
         }
         _ => false,
@@ -86,7 +87,7 @@ fn changed_words(request: &Request<'_>, change: Change, unix_secs: u64) -> Vec<u
         if !out.is_empty() {
             out.push(b' ');
         }
-        match parse_i64(argument).filter(|_| matches!(letter, b'T' | b'N')) {
+        match exptime::parse(argument).filter(|_| matches!(letter, b'T' | b'N')) {
             Some(time) => {
                 has_time |= *letter == b'T';
                 out.push(*letter);
@@ -179,6 +180,7 @@ mod tests {
         assert!(!gives_back(&Request { op: Command::Set, ..request }));
         let meta = |words| Request { words, ..Request::new(Command::MetaSet, b"k") };
         assert!(gives_back(&meta(b"G5 T-1")) && gives_back(&meta(b"T-1 k G5")));
+        assert!(gives_back(&meta(b"G5 T4294967295")), "-1 in 32 bits");
         assert!(!gives_back(&meta(b"G5 T10")) && !gives_back(&meta(b"T-1 F5")));
     }
 
