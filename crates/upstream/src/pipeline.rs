@@ -456,13 +456,7 @@ impl Pipeline {
                 {
                     return Err(Broken::Mismatch);
                 }
-                let mut words = meta.flags.line();
-                if let Some((_, key, asked)) = self.questions.with_keys().next()
-                    && dialect::adds_key(op, key, asked)
-                {
-                    add_key(&mut with_key, meta.flags, Words::new(asked), key);
-                    words = &with_key;
-                }
+                let words = self.words_of_oldest(meta.flags, &mut with_key);
                 Reply { value, words, ..plain(Outcome::Meta(meta.code)) }
             }
             (Answer::Lease { key, token, flags, value }, Command::LeaseGet) => {
@@ -539,6 +533,18 @@ impl Pipeline {
             [b'O', ..] => asked.any(|mine| mine == word),
             _ => true,
         })
+    }
+
+    /// The words of a meta reply to the oldest question, with the key that the server was not asked
+    /// for.
+    fn words_of_oldest<'a>(&self, told: Words<'a>, with_key: &'a mut Vec<u8>) -> &'a [u8] {
+        match self.questions.with_keys().next() {
+            Some((question, key, asked)) if dialect::adds_key(question.op, key, asked) => {
+                add_key(with_key, told, Words::new(asked), key);
+                with_key
+            }
+            _ => told.line(),
+        }
     }
 
     /// Answers the oldest question. Returns whether its line ends with it; `None` if there is no
