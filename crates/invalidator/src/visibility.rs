@@ -217,6 +217,11 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
     }
 
     fn warn_once(&mut self, at: usize) {
+        // The flush of a gap is no change, and has no commit that could be visible.
+        let is_flush = |work: &ReadWork| matches!(work.rest, Work::Flush(_));
+        if self.held[at].work.as_ref().is_some_and(is_flush) {
+            return;
+        }
         if std::mem::replace(&mut self.dispatcher.has_warned, true) {
             return;
         }
@@ -279,6 +284,7 @@ fn weight(read: &Read) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
 
     use bytes::Bytes;
     use parking_lot::Mutex;
@@ -308,6 +314,11 @@ mod tests {
             let Mark::Xid(xid) = mark else { return None };
             Some(self.seen.contains(xid))
         }
+    }
+
+    thread_local! {
+        /// The lines that a test's barriers logged.
+        static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     }
 
     struct World {
@@ -349,7 +360,8 @@ mod tests {
             tokio::spawn(async move {
                 let backlogs = vec![backlog];
                 let mut dispatcher = Dispatcher::new(backlogs, positions);
-                VisibilityBarrier::new(&mut dispatcher, probe, limits, stats, |_| {})
+                let log = |line: &str| LINES.with_borrow_mut(|lines| lines.push(line.to_owned()));
+                VisibilityBarrier::new(&mut dispatcher, probe, limits, stats, log)
                     .pass(passing)
                     .await
                     .unwrap();
@@ -403,6 +415,24 @@ mod tests {
         assert_eq!(world.out().await, [(3, true)]);
         assert_eq!(world.position(), Some((4, Position::of_lsn(4))));
         assert_eq!(world.stats.unseen.load(Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_change_that_cannot_be_checked_is_warned_about() {
+        let world = World::start();
+        let (work, read_at) = (Some(Flush::All.into()), Instant::now());
+        let (mark, position, room) = (Mark::Unknown, None, None);
+        let flush = Read { work, mark, position, committed_us: 1, read_at, room };
+        world.reads.send(flush).await.unwrap();
+        assert_eq!(world.out().await, [(1, false)]);
+        assert_eq!(LINES.take(), [""; 0]);
+        world.read(Mark::Unknown, 2).await;
+        assert_eq!(world.out().await, [(2, false)]);
+        let lines = LINES.take();
+        assert!(
+            matches!(&lines[..], [line] if line.starts_with("lsn:0/2: cannot check")),
+            "{lines:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
