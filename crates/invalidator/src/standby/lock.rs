@@ -60,7 +60,7 @@ impl<S: LockSession> GroupLock<S> {
     ///
     /// # Errors
     ///
-    /// When no server could be asked; [`SourceError::Wrong`] when one refuses permanently.
+    /// When no server could be asked; [`SourceError::Wrong`] when all refuse permanently.
     pub async fn hold(&mut self) -> Result<bool, SourceError> {
         let mut asked = JoinSet::new();
         for (at, (server, session)) in self.servers.iter_mut().enumerate() {
@@ -73,7 +73,7 @@ impl<S: LockSession> GroupLock<S> {
                 (at, took.unwrap_or_else(|_| Err(silent())))
             });
         }
-        let (mut has_it, mut is_taken, mut failed) = (false, false, None);
+        let (mut has_it, mut is_taken, mut failures) = (false, false, Vec::new());
         while let Some(answered) = asked.join_next().await {
             match answered {
                 Ok((at, Ok((session, true)))) => {
@@ -85,19 +85,18 @@ impl<S: LockSession> GroupLock<S> {
                     self.servers[at].1 = Some(session);
                     is_taken = true;
                 }
-                Ok((_, Err(error))) => failed = Some(worse(failed, error)),
-                Err(_) => failed = Some(SourceError::Lost("a question was given up".to_owned())),
+                Ok((_, Err(error))) => failures.push(error),
+                Err(_) => failures.push(SourceError::Lost("a question was given up".to_owned())),
             }
         }
         if is_taken && has_it {
             // Another holds it at one server: locks held at the others would keep both waiting.
             self.servers.iter_mut().for_each(|(_, session)| *session = None);
         }
-        match failed {
-            Some(error @ SourceError::Wrong(_)) => Err(error),
-            _ if is_taken => Ok(false),
-            _ if has_it => Ok(true),
-            failed => Err(failed.unwrap_or_else(|| SourceError::Lost("no server".to_owned()))),
+        match (is_taken, has_it) {
+            (true, _) => Ok(false),
+            (false, true) => Ok(true),
+            (false, false) => Err(failure_of_all(&failures)),
         }
     }
 }
@@ -117,12 +116,14 @@ async fn take<S: LockSession>(
     Ok((session, has_it))
 }
 
-/// Of two failures, the one that a retry does not fix.
-fn worse(one: Option<SourceError>, other: SourceError) -> SourceError {
-    match one {
-        Some(one @ SourceError::Wrong(_)) => one,
-        _ => other,
-    }
+/// The lock's failure after every server failed: one that a retry does not fix only if all do.
+fn failure_of_all(failures: &[SourceError]) -> SourceError {
+    let mut texts: Vec<_> = failures.iter().map(ToString::to_string).collect();
+    // They come in any order, and each new text is logged.
+    texts.sort_unstable();
+    let why = texts.join("; ");
+    let is_wrong = |failure: &SourceError| matches!(failure, SourceError::Wrong(_));
+    if failures.iter().all(is_wrong) { SourceError::Wrong(why) } else { SourceError::Lost(why) }
 }
 
 #[cfg(test)]
@@ -138,6 +139,8 @@ pub(super) mod tests {
     #[derive(Debug, Default)]
     pub(in crate::standby) struct Servers {
         away: Vec<String>,
+        /// The servers that refuse new logins.
+        refusing: Vec<String>,
         holders: HashMap<String, u64>,
         sessions: u64,
     }
@@ -176,6 +179,9 @@ pub(super) mod tests {
             let mut servers = world.lock();
             if servers.away.iter().any(|away| away == server) {
                 return Err(SourceError::Lost("away".to_owned()));
+            }
+            if servers.refusing.iter().any(|refusing| refusing == server) {
+                return Err(SourceError::Wrong(format!("{server}: denied")));
             }
             servers.sessions += 1;
             let (world, number) = (Arc::clone(world), servers.sessions);
@@ -228,5 +234,23 @@ pub(super) mod tests {
         assert_eq!(second.hold().await, Ok(true), "and the first gave up its own");
         world.lock().away = vec!["a".to_owned(), "b".to_owned()];
         assert!(matches!(second.hold().await, Err(SourceError::Lost(_))));
+    }
+
+    #[tokio::test]
+    async fn a_refused_login_counts_only_if_no_server_can_be_asked() {
+        let world = World::default();
+        world.lock().refusing = vec!["b".to_owned()];
+        let (mut first, mut second) = (lock(&world), lock(&world));
+        assert_eq!(first.hold().await, Ok(true));
+        assert_eq!(second.hold().await, Ok(false));
+        // The primary restarts.
+        world.lock().away = vec!["a".to_owned()];
+        let why = "away; b: denied".to_owned();
+        assert_eq!(second.hold().await, Err(SourceError::Lost(why)));
+        world.lock().away.clear();
+        world.lock().refusing.push("a".to_owned());
+        drop(first);
+        let why = "a: denied; b: denied".to_owned();
+        assert_eq!(lock(&world).hold().await, Err(SourceError::Wrong(why)));
     }
 }
