@@ -8,10 +8,21 @@
 //!
 //! After such a break, the list is tried from its first server again. A server whose log breaks
 //! twice without progress, or is damaged, makes way for the next one.
+//!
+//! A MariaDB or MySQL server that lacks the position may be a former primary that is up while the
+//! primary restarts. Its log would be read from then on, and the primary's changes would be lost.
+//! So this is no gap while another server, which cannot be followed now, may have the position.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::change_source::SourceError;
+
+/// The time for which servers that cannot be followed hold back a gap. A restart of a host is
+/// shorter.
+const AWAITED_MAX: Duration = Duration::from_mins(5);
 
 /// The turns of a source's servers.
 #[derive(Debug)]
@@ -25,13 +36,25 @@ pub(super) struct Rotation {
     unfit: BTreeSet<usize>,
     /// The servers whose open logs broke since there was progress.
     broken: BTreeSet<usize>,
+    /// The servers whose open logs did not reach back to the position, since the last commit was
+    /// read.
+    purged: BTreeMap<usize, String>,
+    /// The time since which servers that lack the position wait for one that may have it.
+    awaited_since: Option<Instant>,
 }
 
 impl Rotation {
     /// Turns of this number of servers.
     pub(super) const fn new(servers: usize) -> Self {
-        let unfit = BTreeSet::new();
-        Self { servers, turn: 0, has_followed: false, unfit, broken: BTreeSet::new() }
+        Self {
+            servers,
+            turn: 0,
+            has_followed: false,
+            unfit: BTreeSet::new(),
+            broken: BTreeSet::new(),
+            purged: BTreeMap::new(),
+            awaited_since: None,
+        }
     }
 
     /// The index of the server to try, or of the one that is followed.
@@ -57,12 +80,54 @@ impl Rotation {
     /// The log of the current server is open.
     pub(super) const fn opened(&mut self) {
         self.has_followed = true;
+        self.awaited_since = None;
     }
 
     /// A commit was read.
     pub(super) fn read(&mut self) {
         self.unfit.clear();
         self.broken.clear();
+        self.purged.clear();
+    }
+
+    /// The open log of the current server does not reach back to the position. Turns to the server
+    /// to try next, and returns the source's error.
+    pub(super) fn ended_without_position(&mut self, why: String) -> SourceError {
+        self.purged.insert(self.current(), why.clone());
+        self.advance();
+        if self.purged.len() < self.servers {
+            return SourceError::Lost(why);
+        }
+        SourceError::Purged(why)
+    }
+
+    /// The reason why the current server's log does not reach back to the position, if reading it
+    /// showed that.
+    pub(super) fn lacks_position(&self) -> Option<SourceError> {
+        self.purged.get(&self.current()).cloned().map(SourceError::Purged)
+    }
+
+    /// The position is no longer wanted.
+    pub(super) fn forget_position(&mut self) {
+        self.purged.clear();
+    }
+
+    /// The source's error after every server failed, where a server without the position may be a
+    /// former primary.
+    pub(super) fn gap_unless_awaited(&mut self, attempts: Attempts) -> SourceError {
+        let others = [&attempts.lost[..], &attempts.wrong].concat().join("; ");
+        let Some(why) = attempts.purged.as_ref().filter(|_| !others.is_empty()) else {
+            self.awaited_since = None;
+            return attempts.error();
+        };
+        let since = *self.awaited_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= AWAITED_MAX {
+            self.awaited_since = None;
+            return SourceError::Purged(format!("{why}; {others}; for {AWAITED_MAX:?}"));
+        }
+        SourceError::Lost(format!(
+            "{why}; another server may have the position: {others}; this is a gap only after {AWAITED_MAX:?}"
+        ))
     }
 
     /// The log was read up to its end.
@@ -142,6 +207,8 @@ impl Attempts {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
 
     fn lost(why: &str) -> SourceError {
@@ -154,6 +221,15 @@ mod tests {
 
     fn purged(why: &str) -> SourceError {
         SourceError::Purged(why.to_owned())
+    }
+
+    /// The error after these failures, where a server without the position may be a former primary.
+    fn tried_in_turn(rotation: &mut Rotation, errors: &[SourceError]) -> SourceError {
+        let mut attempts = rotation.attempts();
+        for error in errors {
+            attempts.failed(error.clone()).unwrap();
+        }
+        rotation.gap_unless_awaited(attempts)
     }
 
     fn tried(rotation: &Rotation, errors: &[SourceError]) -> SourceError {
@@ -181,6 +257,46 @@ mod tests {
         assert_eq!(tried(&rotation, &[wrong("a"), wrong("b")]), wrong("a; b"));
         assert_eq!(tried(&rotation, &[wrong("a"), purged("b")]), purged("b"));
         assert_eq!(tried(&rotation, &[purged("a"), lost("b")]), purged("a"));
+    }
+
+    /// The first server may be a former primary, and the second one the primary, which restarts.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_the_position_is_no_gap_while_another_may_have_it() {
+        for other in [lost("b"), wrong("b")] {
+            let mut rotation = Rotation::new(2);
+            rotation.opened();
+            let without = [purged("a"), other];
+            for _ in 0..2 {
+                let SourceError::Lost(why) = tried_in_turn(&mut rotation, &without) else {
+                    panic!("it would be a gap");
+                };
+                assert!(why.starts_with("a; another server may have the position: b"), "{why}");
+                advance(AWAITED_MAX - Duration::from_secs(1)).await;
+                // Both lack it, or the second one can be followed.
+                assert_eq!(tried_in_turn(&mut rotation, &[purged("a"), purged("b")]), purged("b"));
+                assert!(matches!(tried_in_turn(&mut rotation, &without), SourceError::Lost(_)));
+                rotation.opened();
+            }
+            assert!(matches!(tried_in_turn(&mut rotation, &without), SourceError::Lost(_)));
+            advance(AWAITED_MAX).await;
+            assert_eq!(tried_in_turn(&mut rotation, &without), purged("a; b; for 300s"));
+        }
+    }
+
+    #[test]
+    fn a_log_that_ends_before_the_position_is_a_gap_if_all_do() {
+        let mut rotation = Rotation::new(2);
+        rotation.opened();
+        assert_eq!(rotation.ended_without_position("a".to_owned()), lost("a"));
+        // The second server breaks. The first one is not followed meanwhile.
+        assert_eq!(rotation.lacks_position(), None);
+        rotation.advance();
+        assert_eq!(rotation.lacks_position(), Some(purged("a")));
+        rotation.advance();
+        assert_eq!(rotation.ended_without_position("b".to_owned()), purged("b"));
+        rotation.read();
+        assert_eq!(rotation.lacks_position(), None);
+        assert_eq!(Rotation::new(1).ended_without_position("a".to_owned()), purged("a"));
     }
 
     #[test]

@@ -137,8 +137,6 @@ pub struct MysqlSource {
     rules: Rules,
     rotation: Rotation,
     reading: Option<Reading>,
-    /// Servers in a row whose log does not reach back far enough.
-    purged: usize,
     files: LogFiles,
     notes: Notes,
 }
@@ -177,7 +175,7 @@ impl MysqlSource {
     pub fn new(settings: Settings, rules: Rules) -> Self {
         let (files, notes) = (LogFiles::default(), Notes::default());
         let rotation = Rotation::new(settings.servers.len());
-        Self { settings, rules, rotation, reading: None, purged: 0, files, notes }
+        Self { settings, rules, rotation, reading: None, files, notes }
     }
 
     /// Connects to each server and reports its faults for these rules.
@@ -200,7 +198,7 @@ impl MysqlSource {
     /// # Errors
     ///
     /// When no server can be followed from there.
-    pub async fn rehearse(&self, from: Option<&Position>) -> Result<(), SourceError> {
+    pub async fn rehearse(mut self, from: Option<&Position>) -> Result<(), SourceError> {
         let mut attempts = self.rotation.attempts();
         for name in &self.settings.servers {
             match self.fit(name, from).await {
@@ -208,7 +206,7 @@ impl MysqlSource {
                 Err(error) => attempts.failed(error)?,
             }
         }
-        Err(attempts.error())
+        Err(self.rotation.gap_unless_awaited(attempts))
     }
 
     /// Connects to a server that can be followed from there.
@@ -234,6 +232,9 @@ impl MysqlSource {
         from: Option<&Position>,
         may_be_stalled: bool,
     ) -> Result<Option<Position>, SourceError> {
+        if let Some(error) = self.rotation.lacks_position() {
+            return Err(error);
+        }
         let name = self.settings.servers[self.rotation.current()].clone();
         let fit = self.fit(&name, from).await?;
         if fit.is_stalled && !may_be_stalled {
@@ -336,6 +337,7 @@ impl ChangeSource for MysqlSource {
         self.reading = None;
         if from.is_none() {
             self.files.clear();
+            self.rotation.forget_position();
         }
         let mut attempts = self.rotation.attempts();
         let (first, mut stalled) = (self.rotation.current(), Vec::new());
@@ -362,7 +364,7 @@ impl ChangeSource for MysqlSource {
             }
         }
         self.rotation.turn_to(first);
-        Err(attempts.error())
+        Err(self.rotation.gap_unless_awaited(attempts))
     }
 
     async fn next(&mut self) -> Result<Event, SourceError> {
@@ -372,10 +374,7 @@ impl ChangeSource for MysqlSource {
         let failed = loop {
             if let Some(event) = reading.decoder.pop() {
                 match event {
-                    Event::Commit { .. } => {
-                        self.purged = 0;
-                        self.rotation.read();
-                    }
+                    Event::Commit { .. } => self.rotation.read(),
                     Event::Alive if reading.opened.elapsed() >= SETTLED => {
                         self.rotation.reached_end();
                     }
@@ -420,14 +419,10 @@ impl ChangeSource for MysqlSource {
             }
         };
         self.reading = None;
-        let failed = self.rotation.ended(failed);
-        let SourceError::Purged(why) = failed else { return Err(failed) };
-        self.purged += 1;
-        if self.purged < self.settings.servers.len() {
-            return Err(SourceError::Lost(why));
-        }
-        self.purged = 0;
-        Err(SourceError::Purged(why))
+        Err(match failed {
+            SourceError::Purged(why) => self.rotation.ended_without_position(why),
+            failed => self.rotation.ended(failed),
+        })
     }
 
     fn probe(&self) -> MysqlProbe {
