@@ -19,12 +19,26 @@ pub enum SourceError {
     /// The log does not reach back to the wanted position.
     #[error("{0}")]
     Purged(String),
+    /// The check of a server that could be reached failed, and a retry does not fix it. The log may
+    /// lack changes until the check succeeds.
+    #[error("{0}")]
+    Lacking(String),
     /// A fault that a retry does not fix: credentials, rights, settings.
     #[error("{0}")]
     Wrong(String),
     /// Nothing more will come, for example at the end of a file.
     #[error("the input ended")]
     Over,
+}
+
+impl SourceError {
+    /// The same as the failure of a check.
+    pub(crate) fn of_check(self) -> Self {
+        match self {
+            Self::Wrong(why) => Self::Lacking(why),
+            other => other,
+        }
+    }
 }
 
 /// An ordinary session of the database that reports which commits are visible to other sessions.

@@ -417,6 +417,10 @@ impl<S: DiskQueue> Follower<'_, S> {
             match source.open(from.as_ref()).await {
                 Ok(position) => return Ok(self.opened(source, position)),
                 Err(SourceError::Lost(why)) => (self.log)(&format!("{why}; trying again")),
+                // The log lacks what is committed until the server is repaired.
+                Err(SourceError::Lacking(why)) if from.is_some() => {
+                    return Err(Ended::Lacking(why));
+                }
                 Err(error) => return self.refused(source, error).await,
             }
             sleep(pause).await;
@@ -448,6 +452,7 @@ impl<S: DiskQueue> Follower<'_, S> {
             match source.open(None).await {
                 Ok(position) => break self.opened(source, position),
                 Err(SourceError::Lost(why)) => (self.log)(&format!("{why}; trying again")),
+                Err(SourceError::Lacking(why)) => return Err(Ended::Lacking(why)),
                 Err(error) => return Err(Ended::Wrong(error.to_string())),
             }
             sleep(pause).await;

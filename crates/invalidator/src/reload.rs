@@ -74,7 +74,9 @@ impl Reload {
         }
         // A server that cannot be reached does not end the new process.
         match timeout(DATABASE_MAX, rehearse(&next)).await {
-            Ok(Err(error @ (SourceError::Wrong(_) | SourceError::Purged(_)))) => Err(text(error)),
+            Ok(Err(
+                error @ (SourceError::Wrong(_) | SourceError::Lacking(_) | SourceError::Purged(_)),
+            )) => Err(text(error)),
             _ => Ok(()),
         }
     }

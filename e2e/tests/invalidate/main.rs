@@ -17,6 +17,7 @@ mod decisions;
 mod deleted_domain;
 mod encrypted;
 mod exact;
+mod failed_check;
 mod faulty;
 mod figures;
 mod fleet;

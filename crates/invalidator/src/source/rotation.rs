@@ -12,6 +12,9 @@
 //! A MariaDB or MySQL server that lacks the position may be a former primary that is up while the
 //! primary restarts. Its log would be read from then on, and the primary's changes would be lost.
 //! So this is no gap while another server, which cannot be followed now, may have the position.
+//!
+//! A server whose check failed may be repaired before the next attempt. Its log still lacks the
+//! changes of that time, so the reason is kept until another commit was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -39,6 +42,8 @@ pub(super) struct Rotation {
     /// The servers whose open logs did not reach back to the position, since the last commit was
     /// read.
     purged: BTreeMap<usize, String>,
+    /// The servers whose logs may lack changes after the last commit that was read.
+    lacking: BTreeMap<usize, String>,
     /// The time since which servers that lack the position wait for one that may have it.
     awaited_since: Option<Instant>,
 }
@@ -53,6 +58,7 @@ impl Rotation {
             unfit: BTreeSet::new(),
             broken: BTreeSet::new(),
             purged: BTreeMap::new(),
+            lacking: BTreeMap::new(),
             awaited_since: None,
         }
     }
@@ -77,10 +83,28 @@ impl Rotation {
         self.turn = server;
     }
 
-    /// The log of the current server is open.
-    pub(super) const fn opened(&mut self) {
+    /// Records why the current server cannot be followed.
+    ///
+    /// # Errors
+    ///
+    /// When the other servers must not be tried.
+    pub(super) fn failed(
+        &mut self,
+        attempts: &mut Attempts,
+        error: SourceError,
+    ) -> Result<(), SourceError> {
+        if let SourceError::Lacking(why) = &error {
+            self.lacking.insert(self.current(), why.clone());
+        }
+        attempts.failed(error)
+    }
+
+    /// The log of the current server is open. Returns the reason why it may lack changes, if an
+    /// earlier attempt found one.
+    pub(super) fn opened(&mut self) -> Option<String> {
         self.has_followed = true;
         self.awaited_since = None;
+        self.lacking.remove(&self.current())
     }
 
     /// A commit was read.
@@ -88,6 +112,7 @@ impl Rotation {
         self.unfit.clear();
         self.broken.clear();
         self.purged.clear();
+        self.lacking.clear();
     }
 
     /// The open log of the current server does not reach back to the position. Turns to the server
@@ -170,6 +195,8 @@ pub(super) struct Attempts {
     lost: Vec<String>,
     purged: Option<String>,
     wrong: Vec<String>,
+    /// True if the log of one of the servers in `wrong` may lack changes.
+    is_lacking: bool,
 }
 
 impl Attempts {
@@ -183,6 +210,10 @@ impl Attempts {
             SourceError::Lost(why) => self.lost.push(why),
             SourceError::Purged(why) => self.purged = Some(why),
             SourceError::Wrong(why) if !self.is_first => self.wrong.push(why),
+            SourceError::Lacking(why) if !self.is_first => {
+                self.wrong.push(why);
+                self.is_lacking = true;
+            }
             error => return Err(error),
         }
         Ok(())
@@ -201,7 +232,11 @@ impl Attempts {
         let is_wrong = self.lost.is_empty() && !self.wrong.is_empty();
         self.lost.append(&mut self.wrong);
         let why = self.lost.join("; ");
-        if is_wrong { SourceError::Wrong(why) } else { SourceError::Lost(why) }
+        match (is_wrong, self.is_lacking) {
+            (true, true) => SourceError::Lacking(why),
+            (true, false) => SourceError::Wrong(why),
+            (false, _) => SourceError::Lost(why),
+        }
     }
 }
 
@@ -223,11 +258,16 @@ mod tests {
         SourceError::Purged(why.to_owned())
     }
 
+    fn lacking(why: &str) -> SourceError {
+        SourceError::Lacking(why.to_owned())
+    }
+
     /// The error after these failures, where a server without the position may be a former primary.
     fn tried_in_turn(rotation: &mut Rotation, errors: &[SourceError]) -> SourceError {
         let mut attempts = rotation.attempts();
-        for error in errors {
-            attempts.failed(error.clone()).unwrap();
+        for (server, error) in errors.iter().enumerate() {
+            rotation.turn_to(server);
+            rotation.failed(&mut attempts, error.clone()).unwrap();
         }
         rotation.gap_unless_awaited(attempts)
     }
@@ -257,6 +297,16 @@ mod tests {
         assert_eq!(tried(&rotation, &[wrong("a"), wrong("b")]), wrong("a; b"));
         assert_eq!(tried(&rotation, &[wrong("a"), purged("b")]), purged("b"));
         assert_eq!(tried(&rotation, &[purged("a"), lost("b")]), purged("a"));
+    }
+
+    #[test]
+    fn a_failed_check_of_every_server_is_a_loss() {
+        let rotation = Rotation::new(2);
+        assert_eq!(tried(&rotation, &[lacking("a"), lost("b")]), lacking("a"));
+        let mut rotation = Rotation::new(2);
+        rotation.opened();
+        assert_eq!(tried(&rotation, &[lacking("a"), lost("b")]), lost("b; a"));
+        assert_eq!(tried(&rotation, &[lacking("a"), wrong("b")]), lacking("a; b"));
     }
 
     /// The first server may be a former primary, and the second one the primary, which restarts.
@@ -297,6 +347,23 @@ mod tests {
         rotation.read();
         assert_eq!(rotation.lacks_position(), None);
         assert_eq!(Rotation::new(1).ended_without_position("a".to_owned()), purged("a"));
+    }
+
+    #[test]
+    fn a_repaired_server_lacked_changes_until_then() {
+        let mut rotation = Rotation::new(2);
+        rotation.opened();
+        tried_in_turn(&mut rotation, &[lacking("a"), lost("b")]);
+        rotation.turn_to(1);
+        assert_eq!(rotation.opened(), None);
+        rotation.turn_to(0);
+        assert_eq!(rotation.opened().as_deref(), Some("a"));
+        assert_eq!(rotation.opened(), None);
+        // The log of another server has the changes of that time.
+        tried_in_turn(&mut rotation, &[lacking("a"), lost("b")]);
+        rotation.read();
+        rotation.turn_to(0);
+        assert_eq!(rotation.opened(), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod broken_at_once;
+mod failed_check;
 mod unseen_end;
 mod world;
 

@@ -148,6 +148,8 @@ struct Reading {
     recheck: Recheck,
     /// The reason to follow another server, once one can be.
     stalled: mpsc::Receiver<String>,
+    /// The reason why the log may lack changes, found when it was opened.
+    lacking: Option<String>,
     opened: Instant,
     server: String,
     /// The name of its log among the [`LogFiles`].
@@ -212,9 +214,10 @@ impl MysqlSource {
     /// Connects to a server that can be followed from there.
     async fn fit(&self, name: &str, from: Option<&Position>) -> Result<Fit, SourceError> {
         let mut server = server::Server::connect(&self.settings, name).await?;
-        let findings = check::check(&mut server, &self.settings, &self.rules).await?;
+        let checked = check::check(&mut server, &self.settings, &self.rules).await;
+        let findings = checked.map_err(SourceError::of_check)?;
         if let Some(finding) = findings.iter().find(|finding| finding.is_fatal) {
-            return Err(SourceError::Wrong(finding.clone().of(name).text));
+            return Err(SourceError::Lacking(finding.clone().of(name).text));
         }
         self.notes.found(name, &findings);
         let from = match from {
@@ -240,8 +243,8 @@ impl MysqlSource {
         if fit.is_stalled && !may_be_stalled {
             return Ok(None);
         }
-        let (position, reading) = self.follow(fit.server, &name, fit.from).await?;
-        self.rotation.opened();
+        let (position, mut reading) = self.follow(fit.server, &name, fit.from).await?;
+        reading.lacking = self.rotation.opened().filter(|_| from.is_some());
         self.reading = Some(reading);
         Ok(Some(position))
     }
@@ -269,8 +272,10 @@ impl MysqlSource {
         let (stall, stalled) = mpsc::channel(1);
         let recheck = self.recheck(name, stall);
         let server = name.to_owned();
-        let opened = Instant::now();
-        Ok((position, Reading { stream, decoder, lag, recheck, stalled, opened, server, log }))
+        let (lacking, opened) = (None, Instant::now());
+        let reading =
+            Reading { stream, decoder, lag, recheck, stalled, lacking, opened, server, log };
+        Ok((position, reading))
     }
 
     /// Repeats the check. Reports the server to `stalled` when its replication does not run while
@@ -348,7 +353,7 @@ impl ChangeSource for MysqlSource {
                     return Ok(position);
                 }
                 Ok(None) => stalled.push(self.rotation.current()),
-                Err(error) => attempts.failed(error)?,
+                Err(error) => self.rotation.failed(&mut attempts, error)?,
             }
             self.rotation.advance();
         }
@@ -360,7 +365,7 @@ impl ChangeSource for MysqlSource {
                     return Ok(position);
                 }
                 Ok(None) => {}
-                Err(error) => attempts.failed(error)?,
+                Err(error) => self.rotation.failed(&mut attempts, error)?,
             }
         }
         self.rotation.turn_to(first);
@@ -371,6 +376,9 @@ impl ChangeSource for MysqlSource {
         let Some(reading) = &mut self.reading else {
             return Err(SourceError::Lost("the log is not open".to_owned()));
         };
+        if let Some(why) = reading.lacking.take() {
+            return Ok(Event::Lacking { why });
+        }
         let failed = loop {
             if let Some(event) = reading.decoder.pop() {
                 match event {

@@ -170,9 +170,10 @@ impl PostgresSource {
         let settings = &self.settings;
         let failed = |failure: Failure| failure.at(server);
         let mut connection = Connection::open(settings, server, true).await.map_err(failed)?;
-        let checked = check::check(&mut connection, settings, &self.rules).await.map_err(failed)?;
+        let checked = check::check(&mut connection, settings, &self.rules).await;
+        let checked = checked.map_err(|failure| failure.at(server).of_check())?;
         if let Some(finding) = checked.fatal() {
-            return Err(SourceError::Wrong(finding.clone().of(server).text));
+            return Err(SourceError::Lacking(finding.clone().of(server).text));
         }
         self.notes.found(server, &checked.findings);
         Ok((connection, checked))
@@ -403,15 +404,16 @@ impl ChangeSource for PostgresSource {
         for _ in 0..self.settings.servers.len() {
             let server = self.current_server();
             match self.open_at(&server, from).await {
-                Ok((position, reading)) => {
-                    self.rotation.opened();
+                Ok((position, mut reading)) => {
+                    let lacking = self.rotation.opened().filter(|_| from.is_some());
+                    reading.lacking = reading.lacking.or(lacking);
                     self.notes.unfit(attempts.faults());
                     self.confirm(&position);
                     self.reading = Some(reading);
                     self.is_stuck = false;
                     return Ok(position);
                 }
-                Err(error) => attempts.failed(error)?,
+                Err(error) => self.rotation.failed(&mut attempts, error)?,
             }
             self.rotation.advance();
         }
