@@ -1,7 +1,7 @@
 //! delete, including meta's forms: by cas unique, to a stale item, to an empty one.
 
 use sampling::Command;
-use store::{Applied, Change, Draft, DraftError, Item};
+use store::{Applied, Change, Draft, Item};
 
 use crate::key::Key;
 use crate::new_value::NewValue;
@@ -30,6 +30,14 @@ pub struct Delete {
     pub hold_off_secs: u32,
 }
 
+impl Delete {
+    /// The same delete, after which no item remains.
+    const fn without_item(self) -> Self {
+        let (empty_flags, invalidate) = (None, false);
+        Self { empty_flags, invalidate, ..self }
+    }
+}
+
 /// The outcome of a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deleted {
@@ -47,15 +55,31 @@ pub enum Deleted {
     Exists,
     /// There is no item.
     NotFound,
-    /// The empty item got no memory, and nothing has changed; or the delete was done, but there is
-    /// no room for the hold-off.
-    Refused(DraftError),
+    /// The key is deleted, but the rest of the request was refused.
+    Only(NoRoom),
+}
+
+/// The part of a delete for which there was no room. A delete itself needs none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The empty item that should remain. The item is gone.
+    EmptyItem,
+    /// The hold-off.
+    HoldOff,
+}
+
+/// The reason why a delete has changed nothing yet.
+enum Undone {
+    /// The item lacks the required cas unique.
+    LacksCas,
+    /// There was no room for the empty item.
+    NoEmptyItem,
 }
 
 impl Worker {
     /// `delete` and `md`. No section may be open.
     pub fn delete(&self, key: Key<'_>, how: &Delete) -> Deleted {
-        let mut draft = None;
+        let (mut how, mut draft, mut is_whole) = (*how, None, true);
         if let Some(flags) = how.empty_flags {
             let deadline = how.deadline.unwrap_or_else(|| self.deadline(key.bytes, 0));
             let (base64_key, has_cas) = (how.base64_key, how.cas.is_some());
@@ -67,7 +91,7 @@ impl Worker {
                 }
                 Err(error) => {
                     self.refused(error);
-                    return Deleted::Refused(error);
+                    (how, is_whole) = (how.without_item(), false);
                 }
             }
         }
@@ -75,26 +99,30 @@ impl Worker {
         let chooses = how.invalidate && how.cas.is_some() && draft.is_none();
         let mut cas = if chooses { Cas::Needed } else { Cas::Any };
         let deleted = loop {
-            match self.apply_delete(key, how, &mut draft, cas) {
-                Some(deleted) => break deleted,
-                None => cas = self.give_cas(&key),
+            match self.apply_delete(key, &how, &mut draft, cas) {
+                Ok(deleted) => break deleted,
+                Err(Undone::LacksCas) => cas = self.give_cas(&key),
+                Err(Undone::NoEmptyItem) => (how, is_whole) = (how.without_item(), false),
             }
         };
-        match deleted {
-            Deleted::Done { .. } | Deleted::NotFound => self.note_removed(&key),
-            _ => self.note_named(Command::Delete, &key),
+        if deleted == Deleted::Exists {
+            self.note_named(Command::Delete, &key);
+        } else {
+            self.note_removed(&key);
         }
-        deleted
+        match deleted {
+            Deleted::Done { .. } if !is_whole => Deleted::Only(NoRoom::EmptyItem),
+            _ => deleted,
+        }
     }
 
-    /// `None`: the item lacks the required cas unique, and nothing has changed.
     fn apply_delete(
         &self,
         key: Key<'_>,
         how: &Delete,
         draft: &mut Option<Draft>,
         cas: Cas,
-    ) -> Option<Deleted> {
+    ) -> Result<Deleted, Undone> {
         let section = self.section();
         let (mut deleted, mut class, mut value_len) = (Deleted::NotFound, 0, 0);
         let (mut lacks_cas, mut is_held_off) = (false, true);
@@ -113,7 +141,6 @@ impl Worker {
             }
             is_held_off = self.end_leases(key, how);
             (class, value_len) = (item.class(), item.value_len());
-            self.count_class(class, ClassCounter::DeleteHits);
             deleted = Deleted::Done { cas: 0, class, value_len };
             if let Some(draft) = draft.take() {
                 return Change::Put { draft, cas: how.cas };
@@ -125,22 +152,24 @@ impl Worker {
             self.removal()
         });
         if lacks_cas {
-            return None;
+            return Err(Undone::LacksCas);
         }
-        let deleted = match applied {
-            Applied::Stored { cas } => Deleted::Done { cas: self.shown_cas(cas), class, value_len },
+        match applied {
+            Applied::Stored { cas } => {
+                deleted = Deleted::Done { cas: self.shown_cas(cas), class, value_len };
+            }
             Applied::Refused(error) => {
                 self.refused(error);
-                Deleted::Refused(error)
+                return Err(Undone::NoEmptyItem);
             }
-            Applied::Kept | Applied::Removed => {
-                if !matches!(deleted, Deleted::Done { .. }) {
-                    self.count(Counter::DeleteMisses);
-                }
-                deleted
-            }
-        };
-        Some(if is_held_off { deleted } else { Deleted::Refused(DraftError::OutOfMemory) })
+            Applied::Kept | Applied::Removed => {}
+        }
+        if matches!(deleted, Deleted::Done { .. }) {
+            self.count_class(class, ClassCounter::DeleteHits);
+        } else {
+            self.count(Counter::DeleteMisses);
+        }
+        Ok(if is_held_off { deleted } else { Deleted::Only(NoRoom::HoldOff) })
     }
 
     /// Makes void all earlier reads of the key: their values must not be stored. Called under its

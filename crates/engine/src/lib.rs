@@ -42,7 +42,7 @@ mod subjects;
 mod worker;
 
 pub use arithmetic::{Arithmetic, Counted, Direction, Vivify};
-pub use delete::{Delete, Deleted};
+pub use delete::{Delete, Deleted, NoRoom};
 pub use exptime::{DEAD, deadline_of, ttl_of};
 pub use key::Key;
 pub use lease::{FlushPrefixError, LEASE_WAIT, LeaseMiss, LeaseStats};

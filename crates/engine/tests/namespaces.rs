@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{settings, store};
 use engine::{
     Arithmetic, Condition, Counted, Delete, Deleted, Direction, Limits, MetaGet, Mode, NewValue,
-    RateReached, Rule, SUBJECT_COUNTERS, Shared, Subject, Verdict, Vivify, Worker,
+    NoRoom, RateReached, Rule, SUBJECT_COUNTERS, Shared, Subject, Verdict, Vivify, Worker,
 };
 use store::DraftError;
 
@@ -88,6 +88,31 @@ fn lifetimes_are_bounded_in_every_command() {
     let empty = Delete { empty_flags: Some(0), ..Delete::default() };
     assert!(matches!(me.delete(me.key(b"n:1"), &empty), Deleted::Done { .. }));
     assert_eq!(deadline(&me, b"n:1"), NOW + 30);
+}
+
+/// A delete needs no room: without room for the empty item that should remain, none does.
+#[test]
+fn a_quota_refuses_only_the_empty_item_of_a_delete() {
+    let shared = shared();
+    let limits = Limits { bytes_max: Some(100), ..Limits::default() };
+    shared.set_rules(vec![prefix("n:", limits)]).unwrap();
+    let me = worker(&shared);
+    // Its client flags make the empty item larger than the deleted one.
+    let empty = Delete { empty_flags: Some(7), cas: Some(9), ..Delete::default() };
+    let [stale, held] =
+        [Delete { invalidate: true, ..empty }, Delete { hold_off_secs: 5, ..empty }];
+    for how in [empty, stale, held] {
+        assert_eq!(set(&me, b"n:1", 0), Verdict::Stored);
+        // The longest value that the quota allows.
+        assert!((0..100).rev().any(|len| set(&me, b"n:2", len) == Verdict::Stored));
+        let other = Delete { compare: Some(1 << 40), ..how };
+        assert_eq!(me.delete(me.key(b"n:1"), &other), Deleted::Exists);
+        assert_eq!(me.delete(me.key(b"n:1"), &how), Deleted::Only(NoRoom::EmptyItem));
+        assert!(!get(&me, b"n:1"));
+        assert_eq!(me.delete(me.key(b"n:1"), &how), Deleted::NotFound);
+    }
+    let totals = shared.totals();
+    assert_eq!(totals.get(engine::Counter::DeleteMisses), 6);
 }
 
 #[test]

@@ -39,6 +39,22 @@ pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
 /// The byte quota of the key's namespace does not allow the value.
 pub const OVER_QUOTA: &[u8] = b"SERVER_ERROR max-bytes of the namespace reached\r\n";
 
+/// The hold-off of a delete found no room. The key is deleted.
+pub const NO_ROOM_FOR_HOLD_OFF: &[u8] =
+    b"SERVER_ERROR deleted, but there is no room for the hold-off\r\n";
+/// A limit of requests per second refused the hold-off of a delete. The key is deleted.
+pub const HOLD_OFF_OVER_RATE: &[u8] =
+    b"SERVER_ERROR deleted, but max-requests-per-second does not allow the hold-off\r\n";
+/// The empty item that a delete should leave found no room. The key is deleted.
+pub const NO_ROOM_FOR_EMPTY_ITEM: &[u8] =
+    b"SERVER_ERROR deleted, but there is no room for the empty item\r\n";
+
+/// True for the text of a `SERVER_ERROR` of a delete that was executed.
+#[must_use]
+pub fn is_only_deleted(text: &[u8]) -> bool {
+    text.starts_with(b"deleted, but ")
+}
+
 /// Refused because of the number of connections; sent before closing.
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 /// `flush_all` under `-F`.

@@ -330,7 +330,7 @@ fn a_flood_of_hold_offs_affects_no_other_key() {
         for _ in 0..1000 {
             match wire.line().as_str() {
                 "NF" => held += 1,
-                "SERVER_ERROR out of memory" => refused += 1,
+                "SERVER_ERROR deleted, but there is no room for the hold-off" => refused += 1,
                 other => panic!("{other}"),
             }
         }

@@ -23,7 +23,8 @@ impl Worker {
     }
 
     /// Counts a request of `user` that names `key`, and takes a token of both. `is_delete`: it is
-    /// never refused, because the old value would stay.
+    /// never refused, because the old value would stay. A delete with a hold-off may be refused,
+    /// and is then executed without it.
     ///
     /// # Errors
     ///

@@ -320,7 +320,7 @@ fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u
         }
         Deleted::Exists => Status::Exists,
         Deleted::NotFound => Status::NotFound,
-        Deleted::Refused(_) => Status::OutOfMemory,
+        Deleted::Only(_) => Status::OutOfMemory,
     };
     reply::write_error(out, header, status);
 }

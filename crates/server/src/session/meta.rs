@@ -19,6 +19,7 @@ use super::context::Context;
 use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
+use super::permit;
 use super::refusal;
 use super::state::{Session, Step, Then};
 use super::times;
@@ -61,7 +62,7 @@ pub(crate) fn serve(
         }
         Command::Delete => {
             let key = cx.batch.key(&cx.engine, request.key);
-            pending.write(|| delete(cx, request, key, output.buf()))
+            pending.write(|| delete(cx, session, request, key, output.buf()))
         }
         Command::Arithmetic { decrement } => {
             let key = cx.batch.key(&cx.engine, request.key);
@@ -326,11 +327,19 @@ pub(crate) fn answer_store(
     pending.write(|| reply::write_status(out, request, status))
 }
 
-fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u8>) {
+fn delete(
+    cx: &mut Context,
+    session: &Session,
+    request: &Request<'_>,
+    key: Key<'_>,
+    out: &mut Vec<u8>,
+) {
     let options = &request.options;
     if options.under {
         return flush_prefix(&cx.engine, request, out);
     }
+    let hold_off_secs = options.hold_off_secs.unwrap_or(0);
+    let held = permit::hold_off(&cx.engine, session, request.key, hold_off_secs);
     let how = Delete {
         compare: options.compare_cas,
         invalidate: options.invalidate,
@@ -338,7 +347,7 @@ fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u
         base64_key: options.base64,
         deadline: touch_deadline(&cx.engine, request),
         cas: options.new_cas,
-        hold_off_secs: options.hold_off_secs.unwrap_or(0),
+        hold_off_secs: held.unwrap_or(0),
     };
     cx.shared.prefixes.count(key.bytes, Kind::Delete);
     let status = match cx.engine.delete(key, &how) {
@@ -351,8 +360,11 @@ fn delete(cx: &mut Context, request: &Request<'_>, key: Key<'_>, out: &mut Vec<u
         }
         Deleted::Exists => Status::Exists,
         Deleted::NotFound => Status::NotFound,
-        Deleted::Refused(error) => return out.extend_from_slice(refusal::line(error)),
+        Deleted::Only(lacking) => return out.extend_from_slice(refusal::only_deleted(lacking)),
     };
+    if held.is_none() && status != Status::Exists {
+        return out.extend_from_slice(proto::reply::HOLD_OFF_OVER_RATE);
+    }
     if !reply::is_silent(request, status) {
         reply::write_status(out, request, status);
     }

@@ -187,6 +187,38 @@ fn a_rate_limited_request_gets_one_reply_and_skips_its_data() {
     expect(&mut worker, &mut client, b"get r:1 r:2\r\n", both);
 }
 
+/// A hold-off is refused for its rate; the delete is not.
+#[test]
+fn a_rate_limited_hold_off_leaves_the_delete() {
+    const REACHED: &str =
+        "SERVER_ERROR deleted, but max-requests-per-second does not allow the hold-off\r\n";
+    let mut lines = NamedTempFile::new().unwrap();
+    lines.write_all(b"prefix r: max-requests-per-second=3\n").unwrap();
+    let namespaces = format!("delete_hold_off,namespaces={}", lines.path().display());
+    let mut worker = worker(&["-o", &namespaces]);
+    worker.begin_turn(Instant::now());
+    let mut client = Client::new(&mut worker);
+    for (sent, want) in [
+        // Both take one token.
+        ("set r:1 0 0 1\r\nx\r\nmd r:2 H60\r\ndelete r:3 60\r\n", "STORED\r\nNF\r\nNOT_FOUND\r\n"),
+        ("md r:1 C1 H60 q\r\nmn\r\n", "EX\r\nMN\r\n"),
+        ("md r:1 H60 q\r\nmd r:4 H60\r\n", REACHED),
+        ("delete r:1 60\r\ndelete r:1 60 noreply\r\nmn\r\n", REACHED),
+        ("md r:1 H0\r\nmd r:1\r\ndelete r:1\r\n", "NF\r\nNF\r\nNOT_FOUND\r\n"),
+        ("md other H60\r\nget other\r\n", "NF\r\nEND\r\n"),
+    ] {
+        let want = match sent {
+            _ if sent.starts_with("md r:1 H60 q") => want.repeat(2),
+            _ if sent.ends_with("noreply\r\nmn\r\n") => format!("{want}MN\r\n"),
+            _ => want.to_owned(),
+        };
+        expect(&mut worker, &mut client, sent.as_bytes(), want.as_bytes());
+    }
+    refill(&mut worker);
+    let adds = b"add r:1 0 0 1\r\ny\r\nadd r:2 0 0 1\r\ny\r\nadd r:3 0 0 1\r\ny\r\n";
+    expect(&mut worker, &mut client, adds, b"STORED\r\nNOT_STORED\r\nNOT_STORED\r\n");
+}
+
 #[test]
 fn a_rate_limited_binary_request_gets_one_reply() {
     let (mut worker, mut text) = with_lines("prefix r: max-requests-per-second=2\n");

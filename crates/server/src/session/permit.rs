@@ -21,6 +21,17 @@ pub(crate) enum Permit {
     Granted(PendingReply),
 }
 
+/// The tokens of a request, one for each limit of requests per second.
+#[derive(Clone, Copy)]
+enum Tokens {
+    /// It is refused without them.
+    Needed,
+    /// It takes those that there are: without it, an old value would stay.
+    Spare,
+    /// [`hold_off`] takes them.
+    Later,
+}
+
 /// `true` if requests of the session need a check at all.
 #[inline]
 pub(crate) fn is_judged(engine: &engine::Worker, session: &Session) -> bool {
@@ -36,12 +47,14 @@ pub(crate) fn judge_text(
     request: &Request<'_>,
     output: &mut Output<'_>,
 ) -> Permit {
-    let is_delete = match request {
-        Request::Delete { .. } | Request::FlushPrefix { .. } => true,
-        Request::Meta(meta) => matches!(meta.command, Meta::Delete),
-        _ => false,
+    let tokens = match request {
+        Request::FlushPrefix { .. } => Tokens::Spare,
+        Request::Meta(meta) if meta.command == Meta::Delete && meta.options.under => Tokens::Spare,
+        Request::Meta(meta) if meta.command == Meta::Delete => Tokens::Later,
+        Request::Delete { .. } => Tokens::Later,
+        _ => Tokens::Needed,
     };
-    let Err(error) = judge(engine, session, Needs::of_text(request), is_delete) else {
+    let Err(error) = judge(engine, session, Needs::of_text(request), tokens) else {
         return Permit::Granted(pending);
     };
     if request.data_bytes() > 0 {
@@ -62,7 +75,20 @@ pub(crate) fn judge_key(
         return Ok(());
     }
     let permission = if touches { Permission::ReadWrite } else { Permission::Read };
-    judge(engine, session, Needs::Key(permission, key), false)
+    judge(engine, session, Needs::Key(permission, key), Tokens::Needed)
+}
+
+/// Takes the tokens of a delete, and returns the seconds of its hold-off. `None` if a limit of
+/// requests refuses the hold-off; the delete is never refused.
+pub(crate) fn hold_off(
+    engine: &engine::Worker,
+    session: &Session,
+    key: &[u8],
+    secs: u32,
+) -> Option<u32> {
+    let user = session.login.user();
+    let is_refused = engine.has_namespaces() && engine.admit(user, key, secs == 0).is_err();
+    (!is_refused).then_some(secs)
 }
 
 /// Refuses a binary request that the user has no right to, or that exceeds a limit.
@@ -74,8 +100,9 @@ pub(crate) fn judge_binary(
     output: &mut Output<'_>,
 ) -> Permit {
     let is_delete = matches!(request.command, Binary::Delete { .. });
+    let tokens = if is_delete { Tokens::Spare } else { Tokens::Needed };
     let needs = Needs::of_binary(&request.command);
-    let Err(error) = judge(engine, session, needs, is_delete) else {
+    let Err(error) = judge(engine, session, needs, tokens) else {
         return Permit::Granted(pending);
     };
     if let Binary::Store { value_len, .. } | Binary::Concat { value_len, .. } = request.command
@@ -94,7 +121,7 @@ fn judge(
     engine: &engine::Worker,
     session: &Session,
     needs: Needs<'_>,
-    is_delete: bool,
+    tokens: Tokens,
 ) -> Result<(), Error> {
     if session.login.lacks(needs) {
         engine.count(Counter::AccessDenied);
@@ -104,7 +131,12 @@ fn judge(
     if !engine.has_namespaces() {
         return Ok(());
     }
-    engine.admit(session.login.user(), key, is_delete).map_err(|reached| match reached {
+    let takes_spare = match tokens {
+        Tokens::Needed => false,
+        Tokens::Spare => true,
+        Tokens::Later => return Ok(()),
+    };
+    engine.admit(session.login.user(), key, takes_spare).map_err(|reached| match reached {
         RateReached::Namespace => Error::RateOfNamespace,
         RateReached::User => Error::RateOfUser,
     })

@@ -107,7 +107,7 @@ fn serve_request(
         Request::Admin(admin) => return admin::serve(cx, session, pending, &admin, output),
         Request::Arithmetic(request) => arithmetic(cx, pending, &request, output),
         Request::Delete { key, secs, noreply, .. } => {
-            let answer = delete(cx, key, secs);
+            let answer = delete(cx, session, key, secs);
             pending.line_unless(noreply, output.buf(), answer)
         }
         Request::FlushPrefix { prefix, noreply } => {
@@ -250,12 +250,14 @@ fn arithmetic(
 
 /// Deletes, and returns the reply's line. `secs` are a hold-off only if the operator enables it:
 /// memcached ignores the number.
-fn delete(cx: &mut Context, key: &[u8], secs: u32) -> &'static [u8] {
+fn delete(cx: &mut Context, session: &Session, key: &[u8], secs: u32) -> &'static [u8] {
     let hold_off_secs = if cx.shared.delete_holds_off { secs } else { 0 };
     if hold_off_secs > HOLD_OFF_SECS_MAX {
         return Error::Format.line();
     }
     let key = cx.batch.key(&cx.engine, key);
+    let held = permit::hold_off(&cx.engine, session, key.bytes, hold_off_secs);
+    let hold_off_secs = held.unwrap_or(0);
     let deleted = cx.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });
     if let Deleted::Done { class, value_len, .. } = deleted
         && cx.reporter.is_busy()
@@ -264,8 +266,9 @@ fn delete(cx: &mut Context, key: &[u8], secs: u32) -> &'static [u8] {
     }
     cx.shared.prefixes.count(key.bytes, Kind::Delete);
     match deleted {
+        Deleted::Only(lacking) => refusal::only_deleted(lacking),
+        _ if held.is_none() => reply::HOLD_OFF_OVER_RATE,
         Deleted::Done { .. } => reply::DELETED,
-        Deleted::Refused(error) => refusal::line(error),
         Deleted::Exists | Deleted::NotFound => reply::NOT_FOUND,
     }
 }
