@@ -324,6 +324,7 @@ pub(crate) fn succeeded(reply: OwnedReply) -> Result<OwnedReply, Error> {
     match reply.outcome {
         Outcome::Failed(Failure::Shutdown) if reply.value.is_empty() => Err(Error::Closed),
         Outcome::Failed(failure) => Err(Error::cache(failure, &reply.value)),
+        Outcome::OnlyDeleted => Err(Error::cache(Failure::RemoteError, &reply.value)),
         _ => Ok(reply),
     }
 }

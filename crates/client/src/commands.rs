@@ -256,7 +256,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// See [`Error`].
+    /// See [`Error`]. The text of [`Error::Cache`] starts with `deleted, but` if the server deleted
+    /// the key and had no room for the rest.
     pub async fn delete_held_off(&self, key: impl AsRef<[u8]>, secs: u32) -> Result<bool, Error> {
         let exptime = i64::from(secs);
         let request = Request { exptime, ..Request::new(Command::Delete, key.as_ref()) };

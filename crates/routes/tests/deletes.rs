@@ -280,6 +280,42 @@ fn an_unsupported_delete_is_replayed_as_a_plain_delete() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// A delete whose hold-off the server refuses is executed: it is not kept, and a kept one is done.
+#[test]
+fn a_delete_without_its_hold_off_is_executed() {
+    let folder = std::env::temp_dir().join(format!("unheld-{}", std::process::id()));
+    let server = Scripted::new(|asked| {
+        let answers = asked.split_terminator("\r\n").map(|line| match line.split(' ').next() {
+            Some("mn") => "MN leases\r\n",
+            Some("ms") => "CLIENT_ERROR invalid mode\r\n",
+            Some("md") => "SERVER_ERROR deleted, but there is no room for the hold-off\r\n",
+            Some("get") => "END\r\n",
+            Some("version") => "VERSION 1.6.45\r\n",
+            _ => "",
+        });
+        Some(answers.collect())
+    });
+    let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
+    let spooler = keeping(&rig, &folder, true, &[&server]);
+    let held = Request { exptime: 3600, ..Request::new(Command::Delete, b"k") };
+    let meta = Request { words: b"H3600", ..Request::new(Command::MetaDelete, b"k") };
+    for request in [held, meta] {
+        let reply = rig.ask(&request);
+        let text = "deleted, but there is no room for the hold-off";
+        assert_eq!((reply.outcome, &*reply.value), (Outcome::OnlyDeleted, text.as_bytes()));
+    }
+    assert_eq!(rig.get("k"), Ok(None), "gets are not held");
+    assert_eq!(spooler.deletes().counts().kept, 0);
+    drop(spooler);
+    std::fs::remove_dir_all(&folder).unwrap();
+    let records = ["md a H3600", "md b"];
+    let (spooler, _told) = spooler_with(&folder, &server.address.into(), Protocol::Text, &records);
+    eventually("both are executed", || spooler.deletes().counts().replayed == 2);
+    assert_eq!(spooler.deletes().counts().pending, 0);
+    drop(spooler);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 #[test]
 fn a_delete_without_a_binary_form_is_replayed_as_a_plain_one() {
     let folder = std::env::temp_dir().join(format!("packet-{}", std::process::id()));

@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 
 use packets::Packets;
 use proto::answer::{self, Answer, Parsed, Value};
-use proto::reply::CRLF;
+use proto::reply::{CRLF, is_only_deleted};
 use proto::text::Words;
 use proto::{KeyBuf, base64};
 pub(crate) use questions::is_plain_get;
@@ -374,6 +374,9 @@ impl Pipeline {
             Answer::ClientError(words) => Reply::failed(Failure::ClientError, words),
             // An unknown command says more about the server than about the request.
             Answer::Error(words) => Reply::failed(Failure::RemoteError, words),
+            Answer::ServerError(words) if is_delete(op) && is_only_deleted(words) => {
+                Reply { value: words, ..Reply::of(Outcome::OnlyDeleted) }
+            }
             Answer::ServerError(words) => Reply::failed(failure_of(words), words),
             _ => return Err(Broken::Mismatch),
         };
@@ -615,6 +618,10 @@ fn is_key(told: &[u8], key: &[u8]) -> bool {
 
 /// Capacity of the empty output buffer that is kept, in bytes.
 const OUT_KEPT: usize = 64 * 1024;
+
+const fn is_delete(op: Command) -> bool {
+    matches!(op, Command::Delete | Command::MetaDelete)
+}
 
 /// The failure of an error line. mcrouter's numbers distinguish those of `SERVER_ERROR`.
 fn failure_of(words: &[u8]) -> Failure {

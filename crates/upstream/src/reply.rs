@@ -30,6 +30,9 @@ pub enum Outcome {
     Number,
     /// `flush_all` is done.
     Ok,
+    /// delete is done, but the server refused its hold-off, or the empty item that should remain.
+    /// The reply's value is the server's text, which the client reads as an error.
+    OnlyDeleted,
     /// lease-set: stored as a stale value.
     StaleStored,
     /// Stored.
@@ -63,6 +66,7 @@ impl Outcome {
             Self::NotFound
             | Self::NotStored
             | Self::Meta(MetaCode::En | MetaCode::Nf | MetaCode::Ns) => 4,
+            Self::OnlyDeleted => 7,
             Self::Failed(failure) => match failure {
                 Failure::DeadlineExceeded => 6,
                 Failure::RemoteError => 7,
@@ -132,7 +136,8 @@ pub struct Reply<'a> {
     pub flags: u32,
     /// The cas unique, the lease token, or the number.
     pub number: u64,
-    /// The value; for a failure, the server's text (empty: [`Failure::sentence`] applies).
+    /// The value; for a failure, the server's text (empty: [`Failure::sentence`] applies), as for
+    /// [`Outcome::OnlyDeleted`].
     pub value: &'a [u8],
     /// Flag words of a meta reply; the information of `metaget`.
     pub words: &'a [u8],

@@ -156,6 +156,7 @@ impl Count {
             | Outcome::MetaInfo
             | Outcome::NotStored
             | Outcome::Ok
+            | Outcome::OnlyDeleted
             | Outcome::StaleStored
             | Outcome::Version
             | Outcome::Meta(MetaCode::Me | MetaCode::Mn | MetaCode::Ns) => None,

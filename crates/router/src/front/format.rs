@@ -34,6 +34,10 @@ pub(crate) fn reply(
             error(heap, failure, reply.value);
             return true;
         }
+        Outcome::OnlyDeleted => {
+            error(heap, Failure::RemoteError, reply.value);
+            return true;
+        }
         Outcome::Meta(code) if slot.op == Command::MetaInfo => {
             info(heap, client_key, code, reply);
         }
@@ -71,7 +75,8 @@ const fn plain(outcome: Outcome) -> &'static [u8] {
         | Outcome::Lease
         | Outcome::Meta(_)
         | Outcome::MetaInfo
-        | Outcome::Number => b"",
+        | Outcome::Number
+        | Outcome::OnlyDeleted => b"",
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn write(heap: &mut Vec<u8>, slot: &Slot, packet: Packet, key: &[u8],
     }
 }
 
-/// The status of a command that was not executed; `None`: it was.
+/// The status of a command that was not executed, or only in part; `None`: it was.
 const fn refusal(outcome: Outcome, want: Want) -> Option<Status> {
     match outcome {
         Outcome::Exists | Outcome::Meta(MetaCode::Ex) => Some(Status::Exists),
@@ -54,6 +54,7 @@ const fn refusal(outcome: Outcome, want: Want) -> Option<Status> {
             Want::Concat => Status::NotStored,
             _ => Status::NotFound,
         }),
+        Outcome::OnlyDeleted => Some(Status::OutOfMemory),
         Outcome::NotFound | Outcome::Meta(MetaCode::Nf | MetaCode::En) => Some(match want {
             Want::Concat => Status::NotStored,
             _ => Status::NotFound,

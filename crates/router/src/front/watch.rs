@@ -73,7 +73,7 @@ impl Reporter {
 /// The result in one word.
 const fn status(op: Command, outcome: Outcome) -> &'static str {
     match outcome {
-        Outcome::Deleted => "deleted",
+        Outcome::Deleted | Outcome::OnlyDeleted => "deleted",
         Outcome::Exists => "exists",
         Outcome::Failed(_) => "error",
         Outcome::Found | Outcome::MetaInfo => "found",

@@ -27,6 +27,9 @@
 //! others: such a delete is sent as the plain `delete` of its key. If that is not enough (a key
 //! that no line holds, a flush), the delete stays in the spool until its server accepts it.
 //!
+//! A server that executed a delete, and refused only its hold-off, answers with an error of its own
+//! ([`Outcome::OnlyDeleted`](upstream::Outcome::OnlyDeleted)). This delete is done.
+//!
 //! # Deletes that are dropped
 //!
 //! Deletes that became too old, or that the disk lost, leave a flush behind the server's other

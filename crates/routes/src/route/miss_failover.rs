@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Answer, Route, RouteRef, lease};
 use crate::context::Context;
-use upstream::{Command, CommandClass, Failure, OwnedReply, Request};
+use upstream::{Command, CommandClass, Failure, Outcome, OwnedReply, Request};
 
 /// Gets and deletes continue until a hit; other commands go to the first child. After a miss with a
 /// lease, the others are asked without one, and the lease is the reply if they miss, too.
@@ -32,7 +32,9 @@ impl Route for MissFailoverRoute {
             let (mut kept, mut leased): (Option<OwnedReply>, Option<OwnedReply>) = (None, None);
             for child in &self.children {
                 let reply = child.route(cx, request).await;
-                let failed = reply.outcome.failure().is_some();
+                // A child with this answer may not have had the item.
+                let is_vague = reply.outcome == Outcome::OnlyDeleted;
+                let failed = is_vague || reply.outcome.failure().is_some();
                 let is_lease = lease::token(&request, &reply).is_some();
                 if !goes_on || !failed && !reply.outcome.is_miss() && !is_lease {
                     return reply;

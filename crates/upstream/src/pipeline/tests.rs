@@ -156,6 +156,29 @@ fn a_server_error_fails_the_remaining_keys_of_its_line() {
     assert_eq!(answers(&asked, bytes), (want, None));
 }
 
+/// A server that executes a delete and refuses the rest has not failed. The text is the server's.
+#[test]
+fn a_delete_without_its_hold_off_is_no_failure() {
+    let asked: [(Command, &[u8]); 5] = [
+        (Command::MetaDelete, b"a"),
+        (Command::Delete, b"b"),
+        (Command::MetaDelete, b"c"),
+        (Command::Touch, b"d"),
+        (Command::MetaDelete, b"e"),
+    ];
+    let bytes = [
+        proto::reply::NO_ROOM_FOR_HOLD_OFF,
+        proto::reply::HOLD_OFF_OVER_RATE,
+        proto::reply::NO_ROOM_FOR_EMPTY_ITEM,
+        proto::reply::NO_ROOM_FOR_HOLD_OFF,
+        proto::reply::OUT_OF_MEMORY,
+    ];
+    let failed = Outcome::Failed(Failure::RemoteError);
+    let done = Outcome::OnlyDeleted;
+    let want = vec![(0, done), (1, done), (2, done), (3, failed), (4, failed)];
+    assert_eq!(answers(&asked, &bytes.concat()), (want, None));
+}
+
 #[test]
 fn a_faulty_reply_is_detected_before_delivery() {
     type Lie<'a> = (&'a [(Command, &'a [u8])], &'a [u8], Broken);
