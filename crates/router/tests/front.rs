@@ -182,6 +182,42 @@ fn requests_of_a_client_reach_a_server_in_order() {
     }
 }
 
+/// `md` with `U` goes to every server, as `flush_prefix` does, if the operator allows flushes.
+#[test]
+fn a_prefix_is_flushed_on_every_server() {
+    let servers: Vec<_> = (0..2).map(|_| Server::holdall(&[])).collect();
+    let addresses: Vec<_> = servers.iter().map(Server::addr).collect();
+    let keys: Vec<_> = (0..20).map(|number| format!("app:{number}")).collect();
+    let sets: String = keys.iter().map(|key| format!("set {key} 0 0 1\r\nx\r\n")).collect();
+    let gets: String = keys.iter().map(|key| format!("get {key}\r\n")).collect();
+    let hits: String = keys.iter().map(|key| format!("VALUE {key} 0 1\r\nx\r\nEND\r\n")).collect();
+    let flushes = [
+        ("flush_prefix app:\r\n", "OK\r\n"),
+        ("md app: U\r\n", "HD\r\n"),
+        ("md app: k O7 U\r\n", "HD kapp: O7\r\n"),
+        ("md YXBwOg== U b\r\n", "HD\r\n"),
+        ("md app: U q\r\nmn\r\n", "MN\r\n"),
+    ];
+    let disabled = "SERVER_ERROR Command disabled\r\n";
+    for flags in [&[][..], &["--enable-flush-cmd"]] {
+        let proxy = Proxy::over(&addresses, r#""PoolRoute|all""#, flags);
+        let mut stream = proxy.connect();
+        for (flush, done) in flushes {
+            exact(&mut stream, sets.as_bytes(), "STORED\r\n".repeat(20).as_bytes());
+            if flags.is_empty() {
+                let tail = if flush.ends_with("mn\r\n") { "MN\r\n" } else { "" };
+                exact(&mut stream, flush.as_bytes(), format!("{disabled}{tail}").as_bytes());
+                exact(&mut stream, gets.as_bytes(), hits.as_bytes());
+            } else {
+                exact(&mut stream, flush.as_bytes(), done.as_bytes());
+                exact(&mut stream, gets.as_bytes(), "END\r\n".repeat(20).as_bytes());
+            }
+        }
+    }
+    let without = Proxy::over(&[], r#""NullRoute""#, &["--enable-flush-cmd"]);
+    exact(&mut without.connect(), b"md app: U\r\n", b"HD\r\n");
+}
+
 #[test]
 fn many_clients_share_one_connection_per_worker() {
     for (below, workers) in [("0", 2), ("65", 1)] {

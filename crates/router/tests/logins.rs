@@ -256,6 +256,7 @@ fn a_user_has_no_other_right() {
         "ma other".to_owned(),
         "flush_all".to_owned(),
         "flush_prefix app".to_owned(),
+        "md app U".to_owned(),
         "stats".to_owned(),
         "verbosity 1".to_owned(),
         "watch proxyreqs".to_owned(),

@@ -12,6 +12,7 @@ use crate::deletes::{Deletes, Mailbox};
 use crate::join;
 use crate::own_reply::{add_words, own_reply};
 use crate::route::{Answer, Pick, RouteRef};
+use proto::answer::MetaCode;
 use upstream::{
     DestinationId, Failure, Outcome, OwnedReply, Request, Sink, Ticket, Trail, Upstream,
 };
@@ -154,7 +155,9 @@ impl Core {
             let asked = ids.iter().map(|id| -> Answer<'_> { Box::pin(cx.ask(*id, request.get())) });
             let replies = join::all(asked.collect()).await;
             let worst = replies.into_iter().max_by_key(|reply| reply.outcome.severity());
-            let reply = worst.unwrap_or_else(|| OwnedReply::of(Outcome::Ok));
+            let is_meta = request.get().op.is_meta();
+            let done = if is_meta { Outcome::Meta(MetaCode::Hd) } else { Outcome::Ok };
+            let reply = worst.unwrap_or_else(|| OwnedReply::of(done));
             cx.finished.borrow_mut().push((ticket, reply));
         });
     }

@@ -115,10 +115,11 @@ impl Front {
             text::Request::FlushAll { exptime, noreply } => {
                 let exptime = exptime.unwrap_or(0);
                 let request = Request { exptime, ..Request::new(Command::FlushAll, b"") };
-                self.flush(queue, noreply, &request);
+                self.flush(queue, flush_slot(noreply), &request);
             }
             text::Request::FlushPrefix { prefix, noreply } => {
-                self.flush(queue, noreply, &Request::new(Command::FlushAll, prefix));
+                let request = Request::new(Command::FlushAll, prefix);
+                self.flush(queue, flush_slot(noreply), &request);
             }
             text::Request::Version => {
                 let mut line = Vec::new();
@@ -148,12 +149,11 @@ impl Front {
     }
 
     /// A flush, which goes to every server, if the operator allows it.
-    fn flush(&mut self, queue: u32, is_mute: bool, request: &Request<'_>) {
+    fn flush(&mut self, queue: u32, slot: Slot, request: &Request<'_>) {
         if !self.shared.options.enable_flush_cmd {
-            self.tell(queue, is_mute, b"SERVER_ERROR Command disabled\r\n");
+            self.tell(queue, slot.is_mute, b"SERVER_ERROR Command disabled\r\n");
             return;
         }
-        let slot = Slot::new(Command::FlushAll, Kind::Whole).mute(is_mute);
         let ticket = self.queues.push(queue, slot, b"");
         self.core.submit_to_all(request, ticket);
     }
@@ -328,10 +328,19 @@ impl Front {
         let asked = Request { tells_kept, unkept, ..asked };
         let request = Request { value, words: line, base64, client, listener, ..asked };
         let slot = Slot::new(op, Kind::Whole).quiet(is_quiet);
-        self.submit(session.queue, slot, &request);
+        if is_delete && meta.options.under {
+            self.flush(session.queue, slot, &request);
+        } else {
+            self.submit(session.queue, slot, &request);
+        }
         self.words = words;
         Step::Next
     }
+}
+
+/// The slot of a classic flush.
+const fn flush_slot(is_mute: bool) -> Slot {
+    Slot::new(Command::FlushAll, Kind::Whole).mute(is_mute)
 }
 
 /// The command for each key of a retrieval line.
