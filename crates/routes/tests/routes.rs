@@ -108,6 +108,39 @@ fn all_initial_and_all_async_do_not_wait() {
     assert_eq!(cluster.rig.get("k"), Ok(None));
 }
 
+/// The first child's item has the unique, and its copies have others.
+#[test]
+fn a_delete_with_a_cas_unique_reaches_all_copies() {
+    let routes: [fn(Vec<RouteRef>) -> RouteRef; 6] = [
+        |children| Arc::new(AllSyncRoute { children }),
+        |children| Arc::new(AllInitialRoute { children }),
+        |children| Arc::new(AllAsyncRoute { children }),
+        |children| Arc::new(AllFastestRoute { children }),
+        |children| Arc::new(AllMajorityRoute { children }),
+        |all| {
+            let secs = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+            let (from, to) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
+            Arc::new(MigrateRoute { from, to, start_secs: secs - 10, interval_secs: 1000 })
+        },
+    ];
+    for (index, route) in routes.into_iter().enumerate() {
+        let mut cluster = Cluster::new(2, route);
+        for key in ["1/other", "0/k", "1/k"] {
+            cluster.set(key, "v");
+        }
+        let asked = Request { words: b"c", ..Request::new(Command::MetaGet, b"0/k") };
+        let words = String::from_utf8(cluster.rig.ask(&asked).words).unwrap();
+        let unique = words.trim().strip_prefix('c').unwrap();
+        let delete = format!("C{unique}");
+        let words = delete.as_bytes();
+        cluster.rig.ask(&Request { words, ..Request::new(Command::MetaDelete, b"k") });
+        for key in ["0/k", "1/k"] {
+            let what = format!("{index}: {key}");
+            cluster.rig.eventually(&what, |rig| rig.get(key) == Ok(None));
+        }
+    }
+}
+
 #[test]
 fn all_fastest_skips_failures() {
     let mut cluster = Cluster::new(1, |all| {

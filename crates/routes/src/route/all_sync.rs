@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::all::{ask, worse};
+use super::all::{ask, words_of_copy, worse};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
 use upstream::{Failure, OwnedReply, Request};
 
-/// Waits for all.
+/// Waits for all. The first decides a delete with a cas unique.
 #[derive(Debug)]
 pub struct AllSyncRoute {
     /// At least one.
@@ -22,7 +22,9 @@ impl Route for AllSyncRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
-            let replies = join::all(ask(&self.children, cx, request)).await;
+            let words = words_of_copy(&request);
+            let words = words.as_deref().unwrap_or(request.words);
+            let replies = join::all(ask(&self.children, cx, request, words)).await;
             replies
                 .into_iter()
                 .reduce(worse)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashing::routing_hash;
 
-use super::all::worse;
+use super::all::{words_of_copy, worse};
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use crate::join;
@@ -28,7 +28,10 @@ pub struct MigrateRoute {
 /// The side or sides that a request goes to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
-    Both,
+    /// Both; gets go to the old place if `reads_old`, and it decides a delete with a cas unique.
+    Both {
+        reads_old: bool,
+    },
     From,
     To,
 }
@@ -41,7 +44,7 @@ impl MigrateRoute {
         let moves = after.saturating_add(hash.checked_rem(interval).unwrap_or(0));
         let is_within = now >= self.start_secs && now < after.saturating_add(interval);
         match request.op.class() {
-            CommandClass::Delete if is_within => Place::Both,
+            CommandClass::Delete if is_within => Place::Both { reads_old: now < moves },
             _ if now < moves => Place::From,
             _ => Place::To,
         }
@@ -62,8 +65,11 @@ impl Route for MigrateRoute {
         match self.place(&request, cx.unix_secs()) {
             Place::From => self.from.route(cx, request),
             Place::To => self.to.route(cx, request),
-            Place::Both => Box::pin(async move {
-                let both = vec![self.from.route(cx, request), self.to.route(cx, request)];
+            Place::Both { reads_old } => Box::pin(async move {
+                let words = words_of_copy(&request);
+                let copy = Request { words: words.as_deref().unwrap_or(request.words), ..request };
+                let (old, new) = if reads_old { (request, copy) } else { (copy, request) };
+                let both = vec![self.from.route(cx, old), self.to.route(cx, new)];
                 let replies = join::all(both).await;
                 let worst = replies.into_iter().reduce(worse);
                 worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
@@ -75,7 +81,7 @@ impl Route for MigrateRoute {
         match self.place(request, cx.unix_secs()) {
             Place::From => vec![Arc::clone(&self.from)],
             Place::To => vec![Arc::clone(&self.to)],
-            Place::Both => vec![Arc::clone(&self.from), Arc::clone(&self.to)],
+            Place::Both { .. } => vec![Arc::clone(&self.from), Arc::clone(&self.to)],
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::all::words_of_copy;
 use super::{Answer, RouteRef};
 use crate::context::Context;
 use crate::join;
@@ -24,10 +25,12 @@ impl<'a> Race<'a> {
         Self { cx, trails, answers: Vec::new(), bytes: 0 }
     }
 
-    /// A race between these routes.
+    /// A race between these routes. A delete has no cas unique: any of them may reply.
     pub(super) fn among(routes: &[RouteRef], cx: &'a Arc<Context>, request: &Request<'a>) -> Self {
         let mut race = Self::new(cx, request);
-        let request = Arc::new(request.to_owned());
+        let words = words_of_copy(request);
+        let words = words.as_deref().unwrap_or(request.words);
+        let request = Arc::new(Request { words, ..*request }.to_owned());
         for route in routes {
             race.ask(route, &request);
         }
