@@ -2,8 +2,9 @@
 //!
 //! There are limits on the connections, the streams among them, the head and the body of a request,
 //! the time for a head, and the time in which a client reads nothing. If the maximum number of
-//! connections is open, the oldest one that has sent no request makes room for a new one, so silent
-//! clients cannot keep others out. Potentially slow work runs in separate threads, a few at a time.
+//! connections is open, the oldest one without an admitted request makes room for a new one, so
+//! silent clients and wrong passwords cannot keep others out. Potentially slow work runs in separate
+//! threads, a few at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -127,8 +128,8 @@ pub(crate) async fn serve(listener: TcpListener, console: Arc<Console>) {
     }
 }
 
-/// A connection has one of these, and each of its requests a clone. It is true after the first
-/// request.
+/// A connection has one of these, and each of its admitted requests a clone. It is true after the
+/// first one.
 type Hold = Arc<AtomicBool>;
 
 /// The connections, oldest first.
@@ -136,9 +137,9 @@ type Hold = Arc<AtomicBool>;
 struct Open(VecDeque<(AbortHandle, Weak<AtomicBool>)>);
 
 impl Open {
-    /// Makes room for one more connection: if necessary, the oldest one ends that has never sent a
-    /// request, or else the oldest one whose requests have replies. Those may still be on their
-    /// way. False if all have a request without a reply.
+    /// Makes room for one more connection: if necessary, the oldest one ends that has had no
+    /// admitted request, or else the oldest one whose requests have replies. Those may still be on
+    /// their way. False if all have an admitted request without a reply.
     fn has_room(&mut self) -> bool {
         if self.0.len() < CONNECTIONS_MAX {
             return true;
@@ -148,7 +149,7 @@ impl Open {
             return true;
         }
         let is_idle = |hold: &Weak<AtomicBool>| hold.strong_count() <= 1;
-        // Relaxed: a connection whose first request has just come may count as silent.
+        // Relaxed: a connection whose first request was just admitted may count as silent.
         let is_silent =
             |hold: &Weak<AtomicBool>| hold.upgrade().is_none_or(|hold| !hold.load(Relaxed));
         let silent = self.0.iter().position(|(_, hold)| is_idle(hold) && is_silent(hold));
@@ -162,9 +163,8 @@ async fn converse(stream: TcpStream, console: Arc<Console>, hold: Hold) {
     // The kernel ends a connection whose client reads nothing. If this fails, it stays open.
     let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(PATIENCE));
     let service = service_fn(move |request| {
-        let (console, hold) = (Arc::clone(&console), Arc::clone(&hold));
-        hold.store(true, Relaxed);
-        async move { Ok::<_, Infallible>(answer(request, &console, hold).await) }
+        let (console, hold) = (Arc::clone(&console), Arc::downgrade(&hold));
+        async move { Ok::<_, Infallible>(answer(request, &console, &hold).await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD_BYTES_MAX);
@@ -172,7 +172,11 @@ async fn converse(stream: TcpStream, console: Arc<Console>, hold: Hold) {
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(request: Request<Incoming>, console: &Arc<Console>, hold: Hold) -> Response<Body> {
+async fn answer(
+    request: Request<Incoming>,
+    console: &Arc<Console>,
+    hold: &Weak<AtomicBool>,
+) -> Response<Body> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     let user = match console.admission.pass(&head.method, path, &head.headers).await {
@@ -186,6 +190,8 @@ async fn answer(request: Request<Incoming>, console: &Arc<Console>, hold: Hold) 
             return response;
         }
     };
+    let hold = hold.upgrade().unwrap_or_default();
+    hold.store(true, Relaxed);
     let mut response = if head.method == Method::POST {
         act(path, body, &user, console).await
     } else {
@@ -322,6 +328,7 @@ mod tests {
     use tools::Options;
 
     use super::*;
+    use crate::login::Logins;
     use crate::tier::Tier;
 
     /// A console without logins for an unavailable member, and the runtime that serves it.
@@ -330,12 +337,19 @@ mod tests {
     }
 
     fn console_of(member: &str, options: Options) -> (Runtime, SocketAddr) {
+        console_for(member, options, None)
+    }
+
+    fn console_for(
+        member: &str,
+        options: Options,
+        logins: Option<Logins>,
+    ) -> (Runtime, SocketAddr) {
         let target = Target { address: member.to_owned(), group: "<b>/x".to_owned() };
         let interval = Duration::from_millis(100);
         let tier = Tier::start(vec![target], options, interval).unwrap();
         let answers = Answers { tier, config: None };
-        let admission =
-            Admission { names: vec![], logins: None, acts: false, token: String::new() };
+        let admission = Admission { names: vec![], logins, acts: false, token: String::new() };
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
@@ -459,6 +473,32 @@ mod tests {
             all.push_str(&String::from_utf8_lossy(&piece[..read]));
         }
         drop((asked, silent));
+    }
+
+    /// Requests with wrong passwords, the next ones sent already.
+    #[test]
+    fn connections_without_a_login_give_way_to_new_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        std::fs::write(&file, "ann:secret\n").unwrap();
+        let logins = Logins::open(&file, |_| {}).unwrap();
+        let (_runtime, address) = console_for("127.0.0.1:1", Options::default(), Some(logins));
+        let get = |login: &str| {
+            format!("GET / HTTP/1.1\r\nHost: {address}\r\nAuthorization: Basic {login}\r\n")
+        };
+        // ann:wrong
+        let wrong = format!("{}\r\n", get("YW5uOndyb25n")).repeat(50);
+        let guessing: Vec<_> = (0..CONNECTIONS_MAX)
+            .map(|_| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(wrong.as_bytes()).unwrap();
+                stream
+            })
+            .collect();
+        // ann:secret
+        let right = format!("{}Connection: close\r\n\r\n", get("YW5uOnNlY3JldA=="));
+        assert!(ask(address, &right).starts_with("HTTP/1.1 200 "));
+        drop(guessing);
     }
 
     /// A request continues after its client disconnects, so it counts until it ends.
