@@ -42,6 +42,9 @@ impl Hint {
 /// The answer to a delete that was kept but not executed.
 const KEPT: &str = "SERVER_ERROR kept for later";
 
+/// Starts the answer to a delete that was executed, but without its hold-off or its empty item.
+const ONLY_DELETED: &str = "SERVER_ERROR deleted, but ";
+
 /// True for the answer to a delete that a router keeps for later.
 #[must_use]
 pub fn is_kept(answer: &str) -> bool {
@@ -133,6 +136,7 @@ where
         match line.as_str() {
             "MN" => break,
             "NF" => continue,
+            deleted if deleted.starts_with(ONLY_DELETED) => continue,
             KEPT => {
                 has_kept = true;
                 continue;
@@ -178,7 +182,8 @@ where
         if line == "MN" {
             return Err(BatchError::Unexpected(line));
         }
-        answers.push((line != "HD" && line != "NF").then_some(line));
+        let is_gone = line == "HD" || line == "NF" || line.starts_with(ONLY_DELETED);
+        answers.push((!is_gone).then_some(line));
     }
     match line(wire).await? {
         end if end == "MN" => Ok(answers),
@@ -352,6 +357,19 @@ mod tests {
         let mut sent = String::new();
         theirs.read_to_string(&mut sent).await.unwrap();
         assert_eq!(sent, "md a Pnow\r\nmd a Pnow\r\nmn\r\n");
+    }
+
+    /// As behind a `WarmUpRoute`, which adds hold-offs.
+    #[tokio::test]
+    async fn a_delete_without_its_hold_off_is_delivered() {
+        let (ours, mut theirs) = duplex(1 << 16);
+        let answer = "SERVER_ERROR deleted, but there is no room for the hold-off\r\nMN\r\n";
+        theirs.write_all(answer.repeat(2).as_bytes()).await.unwrap();
+        let key = Bytes::from_static(b"a");
+        let mut wire = BufStream::new(ours);
+        let quiet = quiet(&mut wire, &[&key], &[]).await.unwrap();
+        assert_eq!((quiet.refused, quiet.has_kept), (None, false));
+        assert_eq!(with_replies(&mut wire, &[&key], Hint::Now).await.unwrap(), [None]);
     }
 
     #[tokio::test]
