@@ -10,6 +10,7 @@ use std::time::Duration;
 pub use clap::Parser;
 use discovery::AccessFiles;
 use metrics::Console;
+use nix::sys::resource::{Resource, getrlimit};
 use routeconf::FileSources;
 use spool::Fsync;
 use thiserror::Error;
@@ -17,6 +18,11 @@ use thiserror::Error;
 use crate::flag_values::{WORKERS_MAX, WrongValue, fsync, millis, one_in};
 use crate::help_groups::grouped;
 pub use crate::routing::RoutingFlags;
+
+/// mcrouter's `--max-conns` for a number by the process's limit of open files, and the files that
+/// it leaves for everything else.
+const CONNS_BY_FILES: usize = 1;
+const OTHER_FILES: u64 = 2048;
 
 /// A proxy that takes memcached requests and sends each to the servers that a configuration names.
 #[derive(Clone, Debug, Parser)]
@@ -124,7 +130,9 @@ pub struct Options {
     #[command(flatten)]
     pub routing: RoutingFlags,
 
-    /// Limit of client connections, over all workers; 0 is no limit
+    /// Limit of client connections, over all workers. As in mcrouter, 0 is no limit, and 1 is the
+    /// number of open files that RLIMIT_NOFILE allows, less 2048 for other files, or half of a
+    /// small limit
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     pub max_conns: usize,
 
@@ -522,14 +530,30 @@ impl Options {
         Some(if is_text { Source::Text(config.to_owned()) } else { Source::File(config.into()) })
     }
 
+    /// Sets the numbers that depend on the host.
+    pub(crate) fn count_by_host(&mut self) {
+        self.count_workers();
+        let files_max = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+        self.count_connections(files_max);
+    }
+
     /// Sets the number of workers by --core-multiplier.
-    pub(crate) fn count_workers(&mut self) {
+    fn count_workers(&mut self) {
         let processors = processors();
         if self.core_multiplier > 0.0 && processors >= self.core_multiplier_threshold {
             // As in mcrouter, a fraction is cut off.
             let wanted = processors as f64 * self.core_multiplier;
             let fits = (1..=WORKERS_MAX).rev().find(|count| *count as f64 <= wanted);
             self.num_proxies = fits.unwrap_or(1);
+        }
+    }
+
+    /// Sets the limit of client connections by the process's limit of open files, if --max-conns
+    /// says so.
+    fn count_connections(&mut self, files_max: u64) {
+        if self.max_conns == CONNS_BY_FILES {
+            let connections = files_max - (files_max / 2).min(OTHER_FILES);
+            self.max_conns = usize::try_from(connections).unwrap_or(usize::MAX);
         }
     }
 
@@ -655,12 +679,23 @@ impl Options {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     use super::Options;
 
     /// Phrases that readers of the help did not understand.
     const UNCLEAR: [&str; 4] = ["from which on", "Whatever it is", "the same of", "; 0: "];
+
+    #[test]
+    fn one_connection_means_a_number_by_the_limit_of_files() {
+        for (given, files_max, counted) in
+            [("1", 65_536, 63_488), ("1", 1024, 512), ("0", 1024, 0), ("2", 1024, 2)]
+        {
+            let mut options = Options::parse_from(["route", "--max-conns", given]);
+            options.count_connections(files_max);
+            assert_eq!(options.max_conns, counted, "{given} {files_max}");
+        }
+    }
 
     #[test]
     fn the_help_has_no_unclear_phrase() {

@@ -67,7 +67,7 @@ pub fn run(
     // The signal waits while servers are looked up, and until the proxy serves.
     let signals = Signals::new([SIGHUP]).map_err(not_caught)?;
     let mut handed = take_over(&mut options)?;
-    options.count_workers();
+    options.count_by_host();
     let console = options.console.take();
     let mut seen = seen_before(&source, &options);
     let discovery = Discovery::new(options.discovery_dir.clone());
