@@ -16,6 +16,7 @@ pub fn from_memcached(present: &BTreeMap<String, String>) -> Settings {
     switches(&mut made, present);
     logins(&mut made, present);
     leave_out(&mut made, present);
+    made.note(NOT_SHOWN);
     made
 }
 
@@ -132,6 +133,11 @@ fn leave_out(made: &mut Settings, present: &BTreeMap<String, String>) {
     if is_yes(present, "proxy_enabled") {
         made.note("proxy_enabled: this server is a proxy; its routes are those of holdall route");
     }
+    // Versions of memcached have either of two defaults.
+    let hash = shown("hash_algorithm").filter(|name| !["murmur3", "xxh3"].contains(name));
+    if let Some(name) = hash {
+        made.note(format!("hash_algorithm {name} is left out: there is one hash"));
+    }
     for (statistic, default, why) in LEFT_OUT {
         if let Some(value) = shown(statistic).filter(|value| value != default) {
             made.note(format!("{statistic} {value} is left out: {why}"));
@@ -146,6 +152,10 @@ fn number(present: &BTreeMap<String, String>, name: &str) -> Option<u64> {
 fn is_yes(present: &BTreeMap<String, String>, name: &str) -> bool {
     present.get(name).is_some_and(|word| word == "yes")
 }
+
+/// Options that change a server's behaviour and are in no line of `stats settings`.
+const NOT_SHOWN: &str = "memcached does not show -W, -k, -L, -r, -u and -P; if it has them, add disable_watch, \
+                         lock_memory, enable_largepages, enable_coredumps, user and pidfile";
 
 /// memcached's words for a missing file.
 const NONE: [&str; 4] = ["no", "NULL", "(null)", ""];
@@ -187,4 +197,6 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("warm_lru_pct", "40", "recency is kept in bags, not in hot and warm lists"),
     ("read_buf_mem_limit", "0", "connection buffers count towards memory_limit"),
     ("lru_maintainer_thread", "yes", "the cleaner thread always runs"),
+    ("worker_logbuf_size", "65536", "watchers have no buffer for each worker"),
+    ("track_sizes", "no", "stats sizes needs no tracking"),
 ];

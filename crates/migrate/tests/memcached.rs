@@ -25,6 +25,9 @@ fn memcached_settings_become_a_valid_file() {
         ("temp_lru", "no"),
         ("temporary_ttl", "61"),
         ("hot_lru_pct", "30"),
+        ("worker_logbuf_size", "131072"),
+        ("hash_algorithm", "jenkins"),
+        ("track_sizes", "no"),
         ("memory_file", "/dev/shm/items"),
         ("auth_enabled_ascii", "/etc/\"users\\"),
         ("auth_enabled_sasl", "no"),
@@ -44,8 +47,16 @@ fn memcached_settings_become_a_valid_file() {
         assert!(made.text.lines().any(|made| made == line), "{line}:\n{}", made.text);
     }
     assert!(!made.text.contains("temporary_ttl") && !made.text.contains("memory_file"));
-    let noted = |start: &str| made.notes.iter().any(|note| note.starts_with(start));
-    assert!(made.notes.len() == 2 && noted("memory_file /dev") && noted("hot_lru_pct 30 is left"));
+    let starts = [
+        "memory_file /dev",
+        "hash_algorithm jenkins is left",
+        "hot_lru_pct 30 is left",
+        "worker_logbuf_size 131072 is left",
+        "memcached does not show -W,",
+    ];
+    assert_eq!(made.notes.len(), starts.len(), "{:?}", made.notes);
+    let pairs = || made.notes.iter().zip(starts);
+    assert!(pairs().all(|(note, start)| note.starts_with(start)), "{:?}", made.notes);
 }
 
 #[test]

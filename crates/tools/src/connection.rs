@@ -39,6 +39,9 @@ pub enum Error {
         /// The reply's first line.
         reply: String,
     },
+    /// A server that does not show its settings.
+    #[error("{0}; it may want a login or TLS (--login, --tls-ca)")]
+    NoSettings(Box<Self>),
     /// A listing of keys that does not end.
     #[error("{address}: SCAN does not end: {why}")]
     Endless {

@@ -149,6 +149,15 @@ pub fn stats_group(
     request: &'static str,
     stats: &mut BTreeMap<String, String>,
 ) -> Result<(), Error> {
+    group_end(connection, request, stats).map(drop)
+}
+
+/// As [`stats_group`]; returns the group's last line, which may be an error of the server.
+fn group_end(
+    connection: &mut Connection,
+    request: &'static str,
+    stats: &mut BTreeMap<String, String>,
+) -> Result<String, Error> {
     connection.send(format!("{request}\r\n").as_bytes())?;
     let (begin, mut bytes) = (Instant::now(), 0);
     let is_within = |bytes, stats: &BTreeMap<_, _>| {
@@ -161,7 +170,7 @@ pub fn stats_group(
             let (name, value) = stat.split_once(' ').unwrap_or((stat, ""));
             stats.insert(shown(name), shown(value));
         } else if line == "END" || (request != "stats" && line.contains("ERROR")) {
-            return Ok(());
+            return Ok(shown(&line));
         } else {
             return Err(connection.unexpected(request, &shown(&line)));
         }
@@ -175,12 +184,13 @@ pub fn stats_group(
 ///
 /// Those of [`stats_group`]; an answer without any setting.
 pub fn server_settings(connection: &mut Connection) -> Result<BTreeMap<String, String>, Error> {
-    let mut settings = BTreeMap::new();
-    stats_group(connection, "stats settings", &mut settings)?;
-    match settings.is_empty() {
-        true => Err(connection.unexpected("stats settings", "no settings")),
-        false => Ok(settings),
-    }
+    let (request, mut settings) = ("stats settings", BTreeMap::new());
+    let end = group_end(connection, request, &mut settings);
+    let found = match end {
+        Ok(end) if settings.is_empty() => Err(connection.unexpected(request, &end)),
+        end => end.map(|_| settings),
+    };
+    found.map_err(|error| Error::NoSettings(Box::new(error)))
 }
 
 /// A text without control characters.
@@ -269,6 +279,28 @@ mod tests {
         assert_eq!(stats.len(), STATS_MAX + 1);
         drop(connection);
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_server_without_settings_is_quoted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+        for (reply, said) in [
+            (
+                "CLIENT_ERROR unauthenticated\r\n",
+                "was answered by \"CLIENT_ERROR unauthenticated\"",
+            ),
+            ("END\r\n", "was answered by \"END\""),
+            ("", "closed the connection"),
+        ] {
+            let mut connection = Connection::open(&address, &options).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(reply.as_bytes()).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let error = server_settings(&mut connection).unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains("--login"), "{error}");
+        }
     }
 
     #[test]
