@@ -54,7 +54,7 @@ fn refusal_of(style: Style, error: &clap::Error) -> Refusal {
         _ => String::new(),
     };
     let hint = match error.get(ContextKind::SuggestedArg) {
-        Some(ContextValue::String(name)) => Some(format!("did you mean {name}?")),
+        Some(ContextValue::String(name)) => Some(meant(style, &subject, name)),
         _ => None,
     };
     let message = match error.kind() {
@@ -69,6 +69,23 @@ fn refusal_of(style: Style, error: &clap::Error) -> Refusal {
         }
     };
     Refusal { status: unknown_status(style), hint, ..Refusal::of_flag(message) }
+}
+
+/// The question whether `near` was meant. A single word may stand for all flags that start with
+/// the word of `near`: `--memory` for `--memory-file` and `--memory-limit`.
+fn meant(style: Style, subject: &str, near: &str) -> String {
+    let word = |name: &str| name.trim_start_matches('-').split('-').next().map(str::to_owned);
+    let is_single = !subject.trim_start_matches('-').contains('-');
+    let names = table::flags_of(style).map(|flag| flag.long);
+    let names = names.filter(|name| is_single && word(name) == word(near));
+    let mut names: Vec<String> = names.map(|name| format!("--{name}")).collect();
+    names.sort_unstable();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => {
+            format!("did you mean {} or {last}?", others.join(", "))
+        }
+        _ => format!("did you mean {near}?"),
+    }
 }
 
 /// The exit status for unknown flags: memcached's, under its name.

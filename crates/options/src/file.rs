@@ -81,10 +81,10 @@ pub fn resolve(text: &str) -> Result<Resolved, Vec<Fault>> {
 pub(crate) fn read(text: &str) -> (Vec<Entry>, Vec<Fault>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
-        let fault = |error: &toml::de::Error| Fault {
-            span: error.span().unwrap_or_default(),
-            message: error.message().trim_end().to_owned(),
-            hint: None,
+        let fault = |error: &toml::de::Error| {
+            let span = error.span().unwrap_or_default();
+            let hint = slip(text, span.start);
+            Fault { span, message: error.message().trim_end().to_owned(), hint }
         };
         return (Vec::new(), errors.iter().map(fault).collect());
     }
@@ -97,6 +97,21 @@ pub(crate) fn read(text: &str) -> (Vec<Entry>, Vec<Fault>) {
     }
     entries.sort_by_key(|entry| entry.span.start);
     (entries, faults)
+}
+
+/// Advice about the line at this byte, which is not TOML: another language's line, or a text
+/// without quotes.
+fn slip(text: &str, at: usize) -> Option<String> {
+    let before = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
+    let line = text.get(before..)?.lines().next()?.trim();
+    if line.starts_with('-') {
+        return Some("flags go into a file whose name does not end in .toml".to_owned());
+    }
+    let (name, value) = line.split_once('=')?;
+    let value = value.split('#').next().unwrap_or_default().trim();
+    let is_valid = value.parse::<f64>().is_ok() || value.parse::<bool>().is_ok();
+    let is_bare = !is_valid && !value.is_empty() && !value.contains(['"', '\'', '[', ']', '{']);
+    is_bare.then(|| format!("a text needs quotes: {} = \"{value}\"", name.trim()))
 }
 
 fn entry(

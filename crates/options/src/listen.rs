@@ -69,13 +69,15 @@ impl Interface {
     }
 }
 
-/// Reads one `-l` argument.
+/// Reads one `-l` argument. Like memcached, it skips empty elements.
 ///
 /// # Errors
 ///
-/// Fails for an empty element, a bad port, or an unsupported prefix.
+/// Fails without an element, for a bad port, or for an unsupported prefix.
 pub(crate) fn interfaces(list: &str) -> Result<Vec<Interface>, BadValue> {
-    list.split([',', ';']).map(|element| interface(element.trim())).collect()
+    let elements = list.split([',', ';']).map(str::trim).filter(|element| !element.is_empty());
+    let found = elements.map(interface).collect::<Result<Vec<_>, _>>()?;
+    if found.is_empty() { Err(BadValue::NoHost(list.to_owned())) } else { Ok(found) }
 }
 
 fn interface(element: &str) -> Result<Interface, BadValue> {
@@ -153,6 +155,15 @@ mod tests {
         assert_eq!(interfaces(list), Ok(want));
     }
 
+    /// Templates that join a list leave some.
+    #[test]
+    fn empty_elements_are_skipped() {
+        let (a, b) = (one(Some("a"), None), one(Some("b"), Some(1)));
+        for list in ["a,,b:1", ",a,b:1", "a;b:1,", " , a,; ,b:1; "] {
+            assert_eq!(interfaces(list), Ok(vec![a.clone(), b.clone()]), "{list:?}");
+        }
+    }
+
     #[test]
     fn a_prefix_sets_the_tls_mode() {
         let list = "notls:h:1,btls:h:1,mtls:[::1]:1,tls:h,h";
@@ -168,8 +179,7 @@ mod tests {
 
     #[test]
     fn malformed_elements_are_refused() {
-        for bad in ["", "a,,b", ":11211", "h:", "h:65536", "h:x", "h:-1", "[::1", "[::1]x", "[]:1"]
-        {
+        for bad in ["", ",", ":11211", "h:", "h:65536", "h:x", "h:-1", "[::1", "[::1]x", "[]:1"] {
             assert!(interfaces(bad).is_err(), "{bad:?} was accepted");
         }
     }

@@ -172,6 +172,22 @@ fn the_first_fault_of_a_file_refuses_the_start() {
     assert_eq!(folder.parse(&["--config", "none.toml"], &[]).unwrap_err().status, EXIT_USAGE);
 }
 
+#[test]
+fn a_line_of_another_language_gets_advice() {
+    let quotes = "a text needs quotes: listen = \"127.0.0.1\"";
+    for (text, hint) in [
+        ("port = 1\nlisten = 127.0.0.1 # here\n", quotes),
+        ("memory_limit = 4g\n", "a text needs quotes: memory_limit = \"4g\""),
+        ("port = 1\n-m 64\n", "flags go into a file whose name does not end in .toml"),
+    ] {
+        let folder = Folder::new(&[("server.toml", text)]);
+        let refusal = folder.parse(&["--config", "server.toml"], &[]).unwrap_err();
+        assert_eq!(refusal.hint.as_deref(), Some(hint), "{refusal}");
+    }
+    let folder = Folder::new(&[("server.toml", "listen = [\"a\"\nport = 1\n")]);
+    assert_eq!(folder.parse(&["--config", "server.toml"], &[]).unwrap_err().hint, None);
+}
+
 /// Regardless of the refusal's text.
 #[test]
 fn a_refusal_shows_whether_a_flag_or_setting_is_wrong() {

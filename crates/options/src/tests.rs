@@ -151,6 +151,7 @@ fn a_large_temporary_ttl_is_cut_with_a_warning() {
 fn an_unknown_name_gets_the_nearest_suggestion() {
     for (arguments, message) in [
         (&["--memry-limit=1"][..], "unknown flag --memry-limit; did you mean --memory-limit?"),
+        (&["--memroy=1"], "unknown flag --memroy; did you mean --memory-file or --memory-limit?"),
         (&["--frobnicate"], "unknown flag --frobnicate"),
         (&["-o", "idle_timout=3"], "unknown option -o idle_timout; did you mean idle_timeout?"),
         (&["-o", "frobnicate"], "unknown option -o frobnicate"),
