@@ -129,7 +129,7 @@ atexit.register(_at_exit)
 class Client:
     """A client of one or many servers, for all threads of a program; their requests share connections.
 
-    `servers` is an address, or a list of them: "host:port", ("host", port), "/path/of/a/socket"; or one source that names them, such as
+    `servers` is an address, or a list of them: "host", "host:port", ("host", port), "/path/of/a/socket"; the default port is 11211. Or one source that names them, such as
     "srv:_memcache._tcp.example.net" or "etcd:10.0.0.1:2379/cache/". With `config` (text) or `config_file` (mcrouter's JSON or
     twemproxy's YAML) requests take the configuration's routes instead.
 
@@ -495,6 +495,7 @@ class Client:
         """The value of a key, from the cache or else from `load()`, which is called once at the most.
 
         One caller of all clients loads a missing key; the others wait for it, or get the value that was deleted before (`takes_stale`).
+        So do readers of a key that was loaded and then deleted within the servers' `lease_interval`, for the rest of that time.
         If `load` fails or the caller is cancelled, another client loads at once. Callers of one client share one load and its exception,
         so `load` must not ask for the same key. Nothing is stored after a failure of the cache or of `load`, nor over a delete that came
         in between.

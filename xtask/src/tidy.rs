@@ -42,7 +42,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bench", &["files", "generator", "processes", "usage"]),
     ("certs", &["files"]),
     ("changes", &[]),
-    ("client", &["discovery", "proto", "routeconf", "routes", "spool", "upstream"]),
+    ("client", &["discovery", "hostport", "proto", "routeconf", "routes", "spool", "upstream"]),
     ("config", &["files", "options", "server", "tools", "usage"]),
     (
         "console",

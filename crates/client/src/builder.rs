@@ -1,5 +1,6 @@
 //! Builds a running client from servers or a configuration.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fmt::Write as _;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use discovery::{AccessFiles, Discovery, is_source};
 use routeconf::ast::Entry;
-use routeconf::{FileSources, Loaded, Params, load};
+use routeconf::{Diagnostic, FileSources, Loaded, Params, Rejected, load};
 use spool::Spool;
 
 use crate::client::{Client, Inner};
@@ -35,6 +36,9 @@ impl fmt::Display for BuildError {
 }
 
 impl std::error::Error for BuildError {}
+
+/// memcached's port, for servers without one.
+const PORT: u16 = 11211;
 
 /// With a shorter period, the querying thread would do nothing else.
 const PERIOD_LEAST: Duration = Duration::from_millis(10);
@@ -92,10 +96,10 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// One pool of these servers: `host:port`, `[v6]:port` or `unix:/path`; or one source that
-    /// names them, such as `srv:NAME` or `etcd:HOST:PORT/PREFIX` (docs/discovery.md), which is
-    /// queried repeatedly, like names. Keys are sent as they are: one that begins with
-    /// `/region/cluster/` has no routing prefix.
+    /// One pool of these servers: `host`, `host:port`, `[v6]:port` or `unix:/path`; the default
+    /// port is 11211. Or one source that names them, such as `srv:NAME` or `etcd:HOST:PORT/PREFIX`
+    /// (docs/discovery.md), which is queried repeatedly, like names. Keys are sent as they are: one
+    /// that begins with `/region/cluster/` has no routing prefix.
     #[must_use]
     pub fn servers<S: Into<String>>(mut self, servers: impl IntoIterator<Item = S>) -> Self {
         self.routes = Routes::Servers(servers.into_iter().map(Into::into).collect());
@@ -367,11 +371,11 @@ impl Builder {
             }
             Routes::Servers(servers) => {
                 let text = pool_of(servers, &self.hash, self.is_binary, self.tls.is_some())?;
-                Self::understand("<text>", &text, Path::new(""), &params, discovery)
+                Self::understand(NO_FILE, &text, Path::new(""), &params, discovery)
                     .map(without_prefixes)
             }
         };
-        let loaded = loaded.map_err(|rejected| BuildError(rejected.render()))?;
+        let loaded = loaded.map_err(|rejected| BuildError(reasons(&rejected)))?;
         if loaded.config.listeners.len() > 1 {
             let count = loaded.config.listeners.len();
             return Err(BuildError(format!(
@@ -407,10 +411,26 @@ impl Builder {
         path: &Path,
         params: &Params,
         discovery: &Discovery,
-    ) -> Result<Loaded, routeconf::Rejected> {
+    ) -> Result<Loaded, Rejected> {
         let mut files = FileSources::beside(path);
         discovery.read(&mut files, |sources| load(name, text, params, sources))
     }
+}
+
+/// The name of a text that the application did not write.
+const NO_FILE: &str = "";
+
+/// The reasons of a refusal, without places in a text that the application did not write.
+fn reasons(rejected: &Rejected) -> String {
+    let reason = |finding: &Diagnostic| {
+        let place = format!("{}: error: ", rejected.files.place(finding.at));
+        let text = finding.render(&rejected.files);
+        match text.strip_prefix(&place) {
+            Some(reason) if rejected.files.name(finding.at.file) == NO_FILE => reason.to_owned(),
+            _ => text,
+        }
+    };
+    rejected.findings.iter().map(reason).collect::<Vec<_>>().join("\n")
 }
 
 /// Puts the configuration in `planned` into use by `load`, and watches its servers from now on.
@@ -492,7 +512,8 @@ fn pool_of(
             return Err(BuildError(format!("{server:?} is not the address of a server")));
         }
         // Writing into a string does not fail.
-        let _ = write!(names, "{}\"{server}\"", if names.is_empty() { "" } else { ", " });
+        let separator = if names.is_empty() { "" } else { ", " };
+        let _ = write!(names, "{separator}\"{}\"", with_port(server));
     }
     if !hash.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return Err(BuildError(format!("{hash:?} is not the name of a hash")));
@@ -510,9 +531,31 @@ fn pool_of(
     ))
 }
 
+/// The address with memcached's port, if it has none.
+fn with_port(server: &str) -> Cow<'_, str> {
+    let is_host = !server.is_empty() && !server.starts_with("unix:") && !is_source(server);
+    if is_host { hostport::with_port(server, PORT).into() } else { server.into() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_without_a_port_get_memcacheds() {
+        let plan = |servers: &[&str]| {
+            let builder = Builder::default().servers(servers.iter().copied());
+            builder.plan(None, &Discovery::default()).map(|planned| planned.plan)
+        };
+        let plan_of = plan(&["127.0.0.1", "::1", "[::2]", "10.0.0.1:7", "unix:/a/b"]).unwrap();
+        let names: Vec<_> =
+            plan_of.targets().into_iter().map(|target| target.address.to_string()).collect();
+        let sorted = ["10.0.0.1:7", "127.0.0.1:11211", "[::1]:11211", "[::2]:11211", "unix:/a/b"];
+        assert_eq!(names, sorted);
+        let refused = |server: &str| plan(&[server]).unwrap_err().to_string();
+        assert_eq!(refused(""), "the server '' has no host");
+        assert_eq!(refused("a:x"), "'x' of the server 'a:x' is not a port");
+    }
 
     /// The names required in certificates, for the servers as sent to them.
     fn names(builder: Builder) -> Vec<String> {
