@@ -9,7 +9,6 @@ use store::{Applied, Change, Draft, DraftError, Item, Liveness};
 
 use crate::key::Key;
 use crate::new_value::NewValue;
-use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Worker, live};
 
@@ -158,7 +157,7 @@ impl Worker {
         let section = self.section();
         let mut result = Ok(None);
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
-            let Some(item) = live(present) else { return remove_dead(present) };
+            let Some(item) = live(present) else { return self.remove_found(present) };
             let next = match self.next_number(item, how) {
                 Ok(next) => next,
                 Err(ended) => {

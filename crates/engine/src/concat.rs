@@ -122,7 +122,7 @@ impl Worker {
         let found = section.find_from(key.hint, key.hash, key.bytes);
         let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
             if found.is_some() {
-                self.unlink_dead(&section, key);
+                section.update(key.hash, key.bytes, remove_dead);
             }
             return match (condition.vivify_deadline, condition.compare) {
                 (Some(deadline), None) => Look::Vivify(deadline),

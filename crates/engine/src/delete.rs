@@ -5,7 +5,6 @@ use store::{Applied, Change, Draft, Item};
 
 use crate::key::Key;
 use crate::new_value::NewValue;
-use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Cas, Worker, live};
 
@@ -129,7 +128,7 @@ impl Worker {
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             let Some(item) = live(present) else {
                 is_held_off = self.end_leases(key, how);
-                return remove_dead(present);
+                return self.remove_found(present);
             };
             if how.compare.is_some_and(|unique| !self.cas_matches(item, unique)) {
                 deleted = Deleted::Exists;

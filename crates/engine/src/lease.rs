@@ -19,7 +19,7 @@ use store::{Change, Item, Liveness, Section};
 
 use crate::key::Key;
 use crate::lease_tokens_and_holdoffs::{self as table, Grant, Table};
-use crate::retrieve::{Miss, remove_dead};
+use crate::retrieve::Miss;
 use crate::shared::Shared;
 use crate::stats::Counter;
 use crate::worker::{Worker, live};
@@ -70,7 +70,7 @@ impl Worker {
             if live(present).is_none() {
                 grant = Some(table.ask(key.hash, self.now_secs(), invalidations));
             }
-            remove_dead(present)
+            self.remove_found(present)
         });
         self.shared.charge_leases(table);
         let token = match grant? {

@@ -1,8 +1,8 @@
 //! mg: a get that may create, claim and invalidate.
 //!
 //! The plain case, which only shows flags, is as short as `get` and takes no lock. Only a claim
-//! (`W`: a stale item, or one that nearly expires), a new deadline, a new item or the cas unique of
-//! a stale item takes one.
+//! (`W`: a stale item, or one that nearly expires), a new deadline, a new item, the cas unique of a
+//! stale item, or a dead item takes one.
 
 use sampling::Command;
 use store::{Applied, Change, DraftError, Item, Liveness, Section};
@@ -125,7 +125,7 @@ impl Worker {
             let found = section.find_from(key.hint, key.hash, key.bytes);
             let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
                 self.note_miss(&key);
-                return Err(self.meta_miss(found.as_ref()));
+                return Err(self.meta_miss(section, &key, found.as_ref()));
             };
             if self.lacks_cas(&item, how.wants_cas) {
                 return Err(Miss::NoCas);
@@ -190,6 +190,7 @@ impl Worker {
                 .take_if(|_| live(present).is_none())
             {
                 Some(draft) => {
+                    self.count_dead(present);
                     self.void_lease(key);
                     Change::Put { draft, cas: how.cas }
                 }
@@ -282,10 +283,10 @@ impl Worker {
         }
     }
 
-    fn meta_miss(&self, found: Option<&Item<'_>>) -> Miss {
+    fn meta_miss(&self, section: &Section<'_>, key: &Key<'_>, found: Option<&Item<'_>>) -> Miss {
         // As in memcached one that was to be touched, too: where all reads touch, the misses are
         // seen nowhere else.
         self.count(Counter::GetMisses);
-        self.miss(found)
+        self.miss(section, key, found)
     }
 }

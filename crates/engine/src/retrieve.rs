@@ -38,7 +38,7 @@ impl Worker {
     /// The kind of miss; counted.
     #[inline(always)]
     pub fn get<'s>(&self, section: &'s Section<'_>, key: &Key<'_>) -> Result<Item<'s>, Miss> {
-        self.found(key, section.find_from(key.hint, key.hash, key.bytes))
+        self.found(section, key, section.find_from(key.hint, key.hash, key.bytes))
     }
 
     /// `gets`: as [`Self::get`], for an item with a cas unique.
@@ -56,12 +56,17 @@ impl Worker {
         if live(found.as_ref()).is_some_and(|item| self.lacks_cas(item, cas)) {
             return Err(Miss::NoCas);
         }
-        self.found(key, found)
+        self.found(section, key, found)
     }
 
     /// Counts the result of a get, and marks a live item as used.
     #[inline(always)]
-    fn found<'s>(&self, key: &Key<'_>, found: Option<Item<'s>>) -> Result<Item<'s>, Miss> {
+    fn found<'s>(
+        &self,
+        section: &'s Section<'_>,
+        key: &Key<'_>,
+        found: Option<Item<'s>>,
+    ) -> Result<Item<'s>, Miss> {
         match found {
             Some(item) if item.liveness() == Liveness::Live => {
                 let class = item.touch();
@@ -72,7 +77,7 @@ impl Worker {
             found => {
                 self.count(Counter::GetMisses);
                 self.note_miss(key);
-                Err(self.miss(found.as_ref()))
+                Err(self.miss(section, key, found.as_ref()))
             }
         }
     }
@@ -149,10 +154,7 @@ impl Worker {
         loop {
             let found = section.find(key.hash, key.bytes);
             let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
-                if found.is_some() {
-                    self.unlink_dead(section, key);
-                }
-                return Err(self.miss(found.as_ref()));
+                return Err(self.miss(section, &key, found.as_ref()));
             };
             if self.lacks_cas(&item, cas) {
                 return Err(Miss::NoCas);
@@ -172,24 +174,45 @@ impl Worker {
         }
     }
 
-    /// The kind of miss that `found` is, counted as such.
-    pub(crate) fn miss(&self, found: Option<&Item<'_>>) -> Miss {
-        match found.map(Item::liveness) {
-            Some(Liveness::Expired) => {
-                self.count(Counter::GetExpired);
-                Miss::Expired
-            }
-            Some(Liveness::Flushed) => {
-                self.count(Counter::GetFlushed);
-                Miss::Flushed
-            }
+    /// The kind of miss that `found` is. As in memcached, the request that finds a dead item
+    /// unlinks it.
+    pub(crate) fn miss(
+        &self,
+        section: &Section<'_>,
+        key: &Key<'_>,
+        found: Option<&Item<'_>>,
+    ) -> Miss {
+        let miss = match found.map(Item::liveness) {
+            Some(Liveness::Expired) => Miss::Expired,
+            Some(Liveness::Flushed) => Miss::Flushed,
             Some(Liveness::Live | Liveness::Deleted | Liveness::Gone) | None => Miss::Absent,
+        };
+        if matches!(miss, Miss::Expired | Miss::Flushed) {
+            self.unlink_dead(section, *key);
         }
+        miss
     }
 
-    /// Unlinks the key's item if it is expired or flushed.
-    pub(crate) fn unlink_dead(&self, section: &Section<'_>, key: Key<'_>) {
-        section.update(key.hash, key.bytes, remove_dead);
+    /// Unlinks and counts the key's item if it is expired or flushed.
+    #[cold]
+    pub fn unlink_dead(&self, section: &Section<'_>, key: Key<'_>) {
+        section.update(key.hash, key.bytes, |present| self.remove_found(present));
+    }
+
+    /// As [`remove_dead`], and counts a dead item, for requests that memcached counts: all except
+    /// stores.
+    pub(crate) fn remove_found(&self, present: Option<&Item<'_>>) -> Change {
+        self.count_dead(present);
+        remove_dead(present)
+    }
+
+    /// Counts an expired or flushed item, which is then unlinked.
+    pub(crate) fn count_dead(&self, present: Option<&Item<'_>>) {
+        match present.map(Item::liveness) {
+            Some(Liveness::Expired) => self.count(Counter::GetExpired),
+            Some(Liveness::Flushed) => self.count(Counter::GetFlushed),
+            Some(Liveness::Live | Liveness::Deleted | Liveness::Gone) | None => {}
+        }
     }
 }
 

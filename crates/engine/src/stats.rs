@@ -39,7 +39,7 @@ counters! {
     CmdFlushPrefix = "cmd_flush_prefix",
     /// `gat` and its like, which count neither into `cmd_get` nor into hits and misses of `get`.
     CmdGat = "cmd_gat",
-    /// Meta commands.
+    /// `me`: memcached counts no other meta command.
     CmdMeta = "cmd_meta",
     /// `touch` and `gat`.
     CmdTouch = "cmd_touch",
@@ -47,9 +47,9 @@ counters! {
     DecrMisses = "decr_misses",
     /// `delete` of an absent key.
     DeleteMisses = "delete_misses",
-    /// Misses because of the item's deadline.
+    /// Items past their deadline that a request found, and unlinked.
     GetExpired = "get_expired",
-    /// Misses because of a flush.
+    /// Flushed items that a request found, and unlinked.
     GetFlushed = "get_flushed",
     /// Keys asked for and not there.
     GetMisses = "get_misses",

@@ -1,5 +1,7 @@
 //! Replies observed from memcached 1.6.45, for every split of the requests.
 
+use engine::Counter;
+
 use super::Worker;
 use super::tests::{Client, check, packet, worker};
 
@@ -114,4 +116,49 @@ fn watcher_lines_match_memcached() {
         "deleted key=w cmd=delete clsid=1 size=4",
     ];
     assert_eq!(seen, want);
+}
+
+/// As in 1.6.18, the request that finds a dead item counts it, once, unless it is a store; and of
+/// the meta commands only `me` is counted as one.
+#[test]
+fn each_dead_item_is_counted_once() {
+    let mut worker = worker(&[]);
+    let mut client = Client::new(&mut worker);
+    let dead: [(&[u8], Counter); 2] = [
+        (b"set k 0 -1 1\r\nx\r\n", Counter::GetExpired),
+        (b"set k 0 0 1\r\nx\r\nflush_all\r\n", Counter::GetFlushed),
+    ];
+    let requests = [
+        ("get k", 1),
+        ("gets k", 1),
+        ("mg k v", 1),
+        ("mg k c", 1),
+        ("mg k N5", 1),
+        ("me k", 1),
+        ("gat 5 k", 1),
+        ("touch k 5", 1),
+        ("incr k 1", 1),
+        ("ma k", 1),
+        ("delete k", 1),
+        ("md k", 1),
+        ("lease-get k", 1),
+        ("set k 0 0 1\r\ny", 0),
+        ("replace k 0 0 1\r\ny", 0),
+        ("append k 0 0 1\r\ny", 0),
+        ("ms k 1\r\ny", 0),
+    ];
+    for (store, counter) in dead {
+        for (request, want) in requests {
+            client.send(&mut worker, store);
+            let count =
+                |worker: &Worker, counter| worker.context.shared.engine.totals().get(counter);
+            let before = [counter, Counter::CmdMeta].map(|counter| count(&worker, counter));
+            client.send(&mut worker, format!("{request}\r\n{request}\r\n").as_bytes());
+            let after = [counter, Counter::CmdMeta].map(|counter| count(&worker, counter));
+            assert_eq!(after[0] - before[0], want, "{counter:?} {request}");
+            let debugs = if request == "me k" { 2 } else { 0 };
+            assert_eq!(after[1] - before[1], debugs, "{request}");
+            client.send(&mut worker, b"delete k\r\n");
+        }
+    }
 }

@@ -38,7 +38,6 @@ pub(crate) fn serve(
     input: &mut Input<'_>,
     output: &mut Output<'_>,
 ) -> Step {
-    cx.engine.count(Counter::CmdMeta);
     let replied = match request.command {
         Command::Get => {
             let key = cx.batch.key(&cx.engine, request.key);
@@ -68,7 +67,11 @@ pub(crate) fn serve(
             let key = cx.batch.key(&cx.engine, request.key);
             pending.write(|| arithmetic(&cx.engine, request, key, decrement, output.buf()))
         }
-        Command::Debug => pending.write(|| debug(&cx.engine, request, output.buf())),
+        Command::Debug => {
+            // memcached counts no other meta command.
+            cx.engine.count(Counter::CmdMeta);
+            pending.write(|| debug(&cx.engine, request, output.buf()))
+        }
         Command::NoOp => {
             if times::ask(session, request.flags, output) {
                 return pending.written().into();
@@ -443,12 +446,15 @@ fn arithmetic(
     }
 }
 
-/// `me`: looks up without leaving a trace.
+/// `me`: looks up, and leaves no trace on a live item.
 fn debug(engine: &engine::Worker, request: &Request<'_>, out: &mut Vec<u8>) {
     let key = engine.key(request.key);
     let section = engine.section();
     let found = section.find(key.hash, key.bytes);
     let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
+        if found.is_some() {
+            engine.unlink_dead(&section, key);
+        }
         return reply::write_status(out, request, Status::Miss);
     };
     let facts = DebugFacts {

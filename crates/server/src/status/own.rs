@@ -48,10 +48,15 @@ pub(super) const OWN: &[Row] = &[
         "Unix time at which the certificate expires.",
     ),
     // Requests.
-    row("cmd_meta", "meta_commands_total", Counter, "Meta commands."),
+    row(
+        "cmd_meta",
+        "meta_commands_total",
+        Counter,
+        "Commands me; other meta commands count as their classic ones.",
+    ),
     row("cmd_flush_prefix", "prefix_flushes_total", Counter, "flush_prefix commands."),
-    row("get_expired", "get_expired_total", Counter, "Misses: the item had expired."),
-    row("get_flushed", "get_flushed_total", Counter, "Misses: the item was flushed."),
+    row("get_expired", "get_expired_total", Counter, "Expired items that requests found."),
+    row("get_flushed", "get_flushed_total", Counter, "Flushed items that requests found."),
     row("auth_cmds", "logins_total", Counter, "Logins tried."),
     row("auth_errors", "login_errors_total", Counter, "Logins refused."),
     row("access_denied", "access_denied_total", Counter, "Requests without the right."),
