@@ -87,8 +87,9 @@ impl LookAside {
     }
 
     /// Sets whether values may be returned that may be older than a delete: a recently deleted
-    /// value while another client fills, and a value that another caller of this client started to
-    /// load before the delete. On by default.
+    /// value while another client fills or the servers' `lease_interval` since the key's last lease
+    /// has not passed, and a value that another caller of this client started to load before the
+    /// delete. On by default.
     #[must_use]
     pub const fn takes_stale(mut self, takes: bool) -> Self {
         self.settings.takes_stale = takes;
