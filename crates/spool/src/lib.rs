@@ -16,7 +16,9 @@
 //!    it is acknowledged or too old, even after the process was killed; after a failure of the
 //!    machine, [`Fsync`] decides.
 //! 2. Records of a destination are returned in the order in which they were appended.
-//! 3. A record is returned whole and unchanged, or not at all and counted as [`Damage`].
+//! 3. A record is returned whole and unchanged, or not at all and counted as [`Damage`]. This also
+//!    holds if another program removes files, except for the newest ones while no program has the
+//!    spool open.
 //! 4. The folder does not grow beyond [`Settings::bytes_max`]: more is refused with
 //!    [`AppendError::Full`].
 //!

@@ -56,6 +56,9 @@ pub(crate) struct Log {
     at: Place,
     ahead: VecDeque<(u64, Place)>,
     is_unsynced: bool,
+    /// Stands for lost records, and is not written yet: until then, no file shows the loss except
+    /// the remaining segments and the old position.
+    owed: Option<(u64, Vec<u8>)>,
 }
 
 impl Log {
@@ -101,6 +104,7 @@ impl Log {
             at: Place { first: oldest, offset: 0 },
             ahead: VecDeque::new(),
             is_unsynced: false,
+            owed: None,
         };
         log.clean();
         Ok((log, cut))
@@ -109,6 +113,16 @@ impl Log {
     /// Unacknowledged records.
     pub(crate) fn pending(&self) -> u64 {
         self.next - self.begin
+    }
+
+    /// The number that the next record gets.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// The time of the last staged record, in seconds since 1970.
+    pub(crate) fn staged_secs(&self) -> u64 {
+        self.staged.last().map_or(0, |(secs, _)| *secs)
     }
 
     /// Bytes on disk, including staged ones.
@@ -129,8 +143,14 @@ impl Log {
         self.next - 1
     }
 
+    /// Stages a record that stands for lost ones. If a write fails, the next one tries again.
+    pub(crate) fn owe(&mut self, secs: u64, body: &[u8]) {
+        self.stage(secs, body);
+        self.owed = Some((secs, body.to_vec()));
+    }
+
     /// Writes the staged records with one write; with `sync`, they are then on the disk. After a
-    /// failure, none of them is kept.
+    /// failure, none of them is kept, except for the one of [`Self::owe`].
     pub(crate) fn write(&mut self, segment_bytes: u64, sync: bool) -> io::Result<()> {
         if self.staged.is_empty() {
             return Ok(());
@@ -143,6 +163,11 @@ impl Log {
             self.next = first;
             // Whatever is there now, nothing is written after it.
             self.tail = None;
+            if let Some((secs, body)) = self.owed.clone() {
+                self.stage(secs, &body);
+            }
+        } else if self.owed.take().is_some() {
+            self.clean();
         }
         written
     }
@@ -285,7 +310,6 @@ impl Log {
             // Written records that are not here are lost.
             gaps.lost += written - self.begin;
             self.begin = written;
-            self.clean();
         }
         Ok((records, gaps))
     }
@@ -326,26 +350,54 @@ impl Log {
     /// Deletes the segments whose records were all appended before `oldest_secs`; returns the
     /// number of lost records.
     pub(crate) fn expire(&mut self, oldest_secs: u64) -> u64 {
+        let is_old = |segment: &&Segment| segment.newest_secs < oldest_secs;
+        self.drop_oldest(self.segments.iter().take_while(is_old).count())
+    }
+
+    /// Finds segments that another program has removed before staged records are written. Returns
+    /// the number of records lost at the begin, which a later start would not miss; a read misses
+    /// the others.
+    pub(crate) fn drop_removed(&mut self) -> u64 {
+        let is_removed = |segment: &&Segment| {
+            let found = fs::symlink_metadata(segment.path(&self.folder));
+            let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+            found.is_err_and(|error| missing.contains(&error.kind()))
+        };
+        if self.staged.is_empty() {
+            return 0;
+        }
+        let removed = self.segments.iter().take_while(is_removed).count();
+        if self.segments.back().as_ref().is_some_and(is_removed) {
+            // Open files that have no name keep nothing; the other two may be gone, too.
+            (self.tail, self.position, self.position_written) = (None, None, 0);
+            self.synced = Synced::default();
+        }
+        self.drop_oldest(removed)
+    }
+
+    /// Drops the oldest `count` segments; returns the number of lost records.
+    fn drop_oldest(&mut self, count: usize) -> u64 {
+        if count == 0 {
+            return 0;
+        }
         let before = self.begin;
-        let written = self.next - self.staged.len() as u64;
-        let mut kept = 0;
-        for (index, segment) in self.segments.iter().enumerate() {
-            if segment.newest_secs >= oldest_secs {
-                break;
-            }
-            kept = index + 1;
-        }
-        if kept > 0 {
-            let first = self.segments.get(kept).map_or(written, |segment| segment.first);
-            self.begin = self.begin.max(first);
-            self.ahead.clear();
-            self.clean();
-        }
+        self.drop_before(self.segments.get(count).map_or(u64::MAX, |segment| segment.first));
         self.begin - before
     }
 
+    /// Drops the written records before `number`, whether they can be read or not.
+    pub(crate) fn drop_before(&mut self, number: u64) {
+        let written = self.next - self.staged.len() as u64;
+        self.begin = self.begin.max(number.min(written));
+        self.ahead.clear();
+        self.clean();
+    }
+
     /// Deletes the segments without pending records.
-    fn clean(&mut self) {
+    pub(crate) fn clean(&mut self) {
+        if self.owed.is_some() {
+            return;
+        }
         let written = self.next - self.staged.len() as u64;
         while let Some(oldest) = self.segments.front() {
             let end = self.segments.get(1).map_or(written, |segment| segment.first);
@@ -366,7 +418,7 @@ impl Log {
 
     /// Writes the acknowledged position.
     pub(crate) fn write_position(&mut self) -> io::Result<()> {
-        if self.position_written == self.begin {
+        if self.position_written == self.begin || self.owed.is_some() {
             return Ok(());
         }
         if self.position.is_none() {

@@ -246,16 +246,25 @@ impl Spool {
     }
 
     /// Writes the staged records and the acknowledged positions, and syncs them if [`Fsync`]
-    /// requires it. For a failed destination, no staged record is kept.
+    /// requires it. For a failed destination, no staged record is kept, except for that of
+    /// [`Self::leave_behind`]. Records whose files were removed in the meantime are
+    /// [`Damage::Lost`].
     pub fn commit(&mut self, now: Instant) -> Vec<Failed> {
         let is_due = match self.settings.fsync {
             Fsync::Never | Fsync::Always => false,
             Fsync::Every(_) => self.sync_due().is_some_and(|due| due <= now),
         };
         let always = self.settings.fsync == Fsync::Always;
-        let mut failed = Vec::new();
+        let (mut failed, mut dropped) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for (destination, log) in &mut self.logs {
+            let lost = log.drop_removed();
+            if lost > 0 {
+                dropped.push((destination.clone(), Gaps { lost, expired: 0 }));
+                if let Some(substitute) = &self.substitute {
+                    log.owe(log.staged_secs(), substitute);
+                }
+            }
             let mut done = log.write(self.settings.segment_bytes, always);
             if done.is_ok() && is_due {
                 done = log.sync();
@@ -268,6 +277,9 @@ impl Spool {
             bytes += log.bytes();
         }
         self.bytes = bytes;
+        for (destination, gaps) in dropped {
+            self.note(destination, gaps);
+        }
         if is_due || self.synced.is_none() {
             self.synced = Some(now);
         }
@@ -302,8 +314,11 @@ impl Spool {
         if let Some(substitute) = self.substitute.as_ref().filter(|_| gaps.lost + gaps.expired > 0)
         {
             // This ignores the limit, because one small record replaces many.
-            log.stage(secs, substitute);
+            log.owe(secs, substitute);
             self.bytes += (HEAD_BYTES + substitute.len()) as u64;
+        }
+        if records.is_empty() {
+            log.clean();
         }
         let destination = destination.to_owned();
         self.note(destination, gaps);
@@ -316,6 +331,21 @@ impl Spool {
         let Some(log) = self.logs.get_mut(destination) else { return };
         let before = log.bytes();
         log.acknowledge(number);
+        self.bytes = self.bytes.saturating_sub(before - log.bytes());
+    }
+
+    /// The number that the next record of `destination` gets.
+    #[must_use]
+    pub fn next_number(&self, destination: &str) -> u64 {
+        self.logs.get(destination).map_or(0, Log::next_number)
+    }
+
+    /// Drops the committed records of `destination` before `number`, including those that cannot be
+    /// read, which are then not [`Damage`].
+    pub fn drop_before(&mut self, destination: &str, number: u64) {
+        let Some(log) = self.logs.get_mut(destination) else { return };
+        let before = log.bytes();
+        log.drop_before(number);
         self.bytes = self.bytes.saturating_sub(before - log.bytes());
     }
 

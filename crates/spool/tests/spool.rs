@@ -333,6 +333,51 @@ fn dropped_records_leave_a_substitute() {
     assert_eq!(spool.counts().pending, 2);
 }
 
+/// Whoever removes files removes old ones first, or the folder.
+#[test]
+fn removed_records_are_lost_and_later_ones_are_kept() {
+    for is_whole in [false, true] {
+        let folder = Folder::new();
+        let mut spool = folder.open(small());
+        spool.leave_behind(b"flush".to_vec());
+        fill(&mut spool, 0..20);
+        if is_whole {
+            fs::remove_dir_all(folder.0.path().join("d")).unwrap();
+        } else {
+            fs::remove_file(&folder.segments()[0]).unwrap();
+        }
+        fill(&mut spool, 20..21);
+        let damage = spool.take_damage();
+        assert!(matches!(damage[..], [Damage::Lost { .. }]), "{damage:?}");
+        let Damage::Lost { records, .. } = damage[0] else { unreachable!() };
+        assert_eq!(records == 20, is_whole, "{records}");
+        let kept: Vec<String> = numbered(u32::try_from(records).unwrap()..21);
+        let kept: Vec<String> = kept.into_iter().chain(["flush".to_owned()]).collect();
+        // A kill.
+        std::mem::forget(spool);
+        fs::remove_file(folder.0.path().join("lock")).unwrap();
+        let mut spool = folder.open(small());
+        assert_eq!(bodies(&mut spool), kept);
+        assert_eq!(spool.take_damage(), []);
+    }
+}
+
+#[test]
+fn records_before_a_number_are_dropped_unread() {
+    let folder = Folder::new();
+    let mut spool = folder.open(small());
+    fill(&mut spool, 0..20);
+    let segment = &folder.segments()[0];
+    let mut bytes = fs::read(segment).unwrap();
+    bytes[20] ^= 1;
+    fs::write(segment, bytes).unwrap();
+    let number = spool.next_number("d");
+    fill(&mut spool, 20..21);
+    spool.drop_before("d", number);
+    assert_eq!(spool.counts().pending, 1);
+    assert_eq!((bodies(&mut spool), spool.take_damage()), (numbered(20..21), vec![]));
+}
+
 #[test]
 fn a_spool_is_locked_to_one_program() {
     let folder = Folder::new();
@@ -401,6 +446,25 @@ fn a_full_disk_refuses_records_and_loses_no_kept_one() {
     assert_eq!(spool.take_damage(), []);
     drop(spool);
     drop(end);
+}
+
+/// The loss must not be forgotten while its substitute has no room.
+#[test]
+fn a_substitute_is_written_when_the_disk_has_room_again() {
+    let folder = Folder::new();
+    let mut spool = folder.open(small());
+    spool.leave_behind(b"flush".to_vec());
+    fill(&mut spool, 0..1);
+    // No segment can be created.
+    let d = folder.0.path().join("d");
+    fs::remove_dir_all(&d).unwrap();
+    fs::write(&d, "").unwrap();
+    spool.append("d", b"record 1", 1000).unwrap();
+    assert_eq!(spool.commit(Instant::now()).len(), 1);
+    assert_eq!(spool.commit(Instant::now()).len(), 1, "the substitute");
+    fs::remove_file(&d).unwrap();
+    assert!(spool.commit(Instant::now()).is_empty());
+    assert_eq!(bodies(&mut spool), ["flush"]);
 }
 
 fn scopeguard(path: &Path) -> impl Drop {
