@@ -7,8 +7,9 @@
 //! crc32 0f3a9c11
 //! ```
 //!
-//! A line `lacking` before the last means that the log lacked changes before this position: the
-//! caches must be emptied before reading continues.
+//! Before the last, there may be more lines. `lacking` means that the log lacked changes before
+//! this position: the caches must be emptied before reading continues. `spooled east` means that
+//! deletes before this position are on this host's disk, in the spool of the cluster east.
 //!
 //! It is replaced as a whole (written to a new file, flushed, renamed), so a crash leaves the old
 //! one or the new one. The checksum covers every byte before its line. A file in any other form is
@@ -63,6 +64,8 @@ pub struct Kept {
     pub position: Position,
     /// True if the log lacked changes before it, and nothing has been flushed for them.
     pub is_lacking: bool,
+    /// The clusters with deletes before it that were on the disk.
+    pub spooled: Vec<String>,
 }
 
 /// The file's text for this source.
@@ -70,7 +73,8 @@ pub struct Kept {
 pub fn text(source: &str, kept: &Kept) -> String {
     let lacking = if kept.is_lacking { "lacking\n" } else { "" };
     let position = &kept.position;
-    let body = format!("{FIRST_LINE}\nsource {source}\nposition {position}\n{lacking}");
+    let spooled: String = kept.spooled.iter().map(|name| format!("spooled {name}\n")).collect();
+    let body = format!("{FIRST_LINE}\nsource {source}\nposition {position}\n{lacking}{spooled}");
     let sum = crc32fast::hash(body.as_bytes());
     format!("{body}crc32 {sum:08x}\n")
 }
@@ -104,7 +108,12 @@ fn parse(path: &Path, source: &str, text: &[u8]) -> Result<Kept, CheckpointError
         });
     }
     let position = position.parse().map_err(|_| damaged("its position is none"))?;
-    Ok(Kept { position, is_lacking: lines.next() == Some("lacking") })
+    let mut kept = Kept { position, is_lacking: false, spooled: Vec::new() };
+    for line in lines {
+        kept.is_lacking |= line == "lacking";
+        kept.spooled.extend(line.strip_prefix("spooled ").map(str::to_owned));
+    }
+    Ok(kept)
 }
 
 /// The storage of checkpoints: a disk, or a test's memory.
@@ -202,7 +211,8 @@ mod tests {
     use super::*;
 
     fn position() -> Kept {
-        Kept { position: "mariadb-gtid:0-1-4711".parse().unwrap(), is_lacking: false }
+        let position = "mariadb-gtid:0-1-4711".parse().unwrap();
+        Kept { position, is_lacking: false, spooled: vec!["east".to_owned(), "west".to_owned()] }
     }
 
     fn parsed(text: &[u8]) -> Result<Kept, CheckpointError> {

@@ -38,8 +38,8 @@ pub(crate) struct CheckpointWriter<K, H> {
     pub(crate) confirm: watch::Sender<Option<Position>>,
     /// Receives each position up to which everything was executed.
     pub(crate) delivered: watch::Sender<Option<Position>>,
-    /// True while deletes for some cluster wait on the disk.
-    pub(crate) has_on_disk: H,
+    /// Returns the clusters whose deletes wait on the disk.
+    pub(crate) on_disk: H,
     /// The pause between two checks of `acks`.
     pub(crate) every: Duration,
     /// Counts saves and failures.
@@ -48,10 +48,11 @@ pub(crate) struct CheckpointWriter<K, H> {
     pub(crate) log: fn(&str),
 }
 
-impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
+impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
     /// Runs until the task of every cluster has ended.
     pub(crate) async fn run(mut self) {
         let mut saved: Option<Position> = None;
+        let mut is_spooled = false;
         let mut failures = Failures::default();
         loop {
             let is_over = self.acks.iter().all(|acked| acked.has_changed().is_err());
@@ -61,7 +62,9 @@ impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
                 if is_stored {
                     self.confirm(&position);
                 }
-                let kept = self.keep(&position).await;
+                let on_disk = (self.on_disk)();
+                is_spooled = !on_disk.is_empty();
+                let kept = self.keep(&position, on_disk).await;
                 self.note(&kept, &mut failures);
                 if kept.is_err() {
                     self.positions.give_back(seq, position);
@@ -74,9 +77,14 @@ impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
             }
             // Deletes are on the disk before they count as acknowledged. So work acknowledged above
             // that is not there now was executed.
-            if !(self.has_on_disk)()
+            if (self.on_disk)().is_empty()
                 && let Some(position) = saved.take()
             {
+                if std::mem::take(&mut is_spooled) {
+                    // If it fails, the file names folders that are still there.
+                    let kept = self.keep(&position, Vec::new()).await;
+                    self.note(&kept, &mut failures);
+                }
                 *self.stats.delivered_position.lock() = position.to_string();
                 // At the end, no task listens.
                 let _ = self.delivered.send(Some(position));
@@ -88,8 +96,8 @@ impl<K: Keep, H: Fn() -> bool> CheckpointWriter<K, H> {
         }
     }
 
-    async fn keep(&self, position: &Position) -> io::Result<()> {
-        let kept = Kept { position: position.clone(), is_lacking: false };
+    async fn keep(&self, position: &Position, spooled: Vec<String>) -> io::Result<()> {
+        let kept = Kept { position: position.clone(), is_lacking: false, spooled };
         self.keep.replace(checkpoint::text(&self.name, &kept).into_bytes()).await?;
         self.stats.checkpoints.fetch_add(1, Relaxed);
         Ok(())
@@ -185,7 +193,9 @@ mod tests {
                 positions: positions.clone(),
                 confirm,
                 delivered: deliver,
-                has_on_disk: move || disk.load(Relaxed),
+                on_disk: move || {
+                    disk.load(Relaxed).then(|| "east".to_owned()).into_iter().collect()
+                },
                 every: Duration::from_millis(1),
                 stats: Arc::clone(&stats),
                 log: |_| {},
@@ -196,6 +206,10 @@ mod tests {
 
         fn kept(&self) -> Option<Position> {
             checkpoint::read(&*self.keep, "shop").unwrap().map(|kept| kept.position)
+        }
+
+        fn spooled(&self) -> Vec<String> {
+            checkpoint::read(&*self.keep, "shop").unwrap().unwrap().spooled
         }
     }
 
@@ -218,9 +232,11 @@ mod tests {
         rig.acks[1].send(2).unwrap();
         rig.confirmed.wait_for(|seen| *seen == Some(at(20))).await.unwrap();
         assert_eq!((rig.kept(), rig.delivered.borrow().clone()), (Some(at(20)), Some(at(10))));
+        assert_eq!(rig.spooled(), ["east"]);
         rig.has_on_disk.store(false, Relaxed);
         rig.delivered.wait_for(|seen| *seen == Some(at(20))).await.unwrap();
-        assert_eq!(rig.stats.checkpoints.load(Relaxed), 2);
+        assert_eq!((rig.kept(), rig.spooled()), (Some(at(20)), vec![]));
+        assert_eq!(rig.stats.checkpoints.load(Relaxed), 3);
         drop(rig.acks);
         rig.task.await.unwrap();
     }

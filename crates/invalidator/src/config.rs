@@ -390,13 +390,22 @@ impl Config {
         KeyFiles::new((self.delivery.spool_bytes_max > 0).then(|| self.spool_folder()))
     }
 
+    /// The clusters among `spooled`, which had deletes on the disk, whose folders are gone.
+    pub(crate) fn removed_spools(&self, mut spooled: Vec<String>) -> Vec<String> {
+        spooled.retain(|name| SpoolFolder::is_missing(&self.spool_folder(), name));
+        spooled
+    }
+
     /// The clusters' places on the disk, and the faults found there; none where `spool_bytes_max`
-    /// is 0.
+    /// is 0. The folders of the clusters `lost` were removed, with the deletes in them.
     ///
     /// # Errors
     ///
     /// When a folder cannot be used.
-    pub fn disk_queues(&self) -> Result<(Vec<Option<SpoolFolder>>, Vec<String>), Fault> {
+    pub fn disk_queues(
+        &self,
+        lost: &[String],
+    ) -> Result<(Vec<Option<SpoolFolder>>, Vec<String>), Fault> {
         let folder = self.spool_folder();
         let (mut disk_queues, mut damage) = (Vec::new(), Vec::new());
         for cluster in &self.clusters {
@@ -404,12 +413,17 @@ impl Config {
                 disk_queues.push(None);
                 continue;
             }
-            let opened = SpoolFolder::open(&folder, &cluster.name, self.delivery.spool_bytes_max);
-            let (disk_queue, found) = opened.map_err(|error| Fault::Spool {
+            let fault = |error| Fault::Spool {
                 folder: folder.clone(),
                 cluster: cluster.name.clone(),
                 error,
-            })?;
+            };
+            let opened = SpoolFolder::open(&folder, &cluster.name, self.delivery.spool_bytes_max);
+            let (disk_queue, found) = opened.map_err(fault)?;
+            if lost.contains(&cluster.name) {
+                disk_queue.note_loss().map_err(fault)?;
+                damage.push(format!("{}: its spool was removed with deletes in it", cluster.name));
+            }
             disk_queues.push(Some(disk_queue));
             damage.extend(found);
         }

@@ -110,16 +110,9 @@ pub trait DiskQueue: Send + Sync + 'static {
 /// A [`DiskQueue`] in a spool's folder.
 #[derive(Debug, Clone)]
 pub struct SpoolFolder {
-    inner: Arc<Mutex<Inner>>,
+    spool: Arc<Mutex<Spool>>,
     name: Arc<str>,
     bytes_max: u64,
-}
-
-#[derive(Debug)]
-struct Inner {
-    spool: Spool,
-    /// Unreadable records were found, and no `lost` record marks them yet.
-    owes_loss: bool,
 }
 
 /// Records and bytes of one chunk.
@@ -146,9 +139,29 @@ impl SpoolFolder {
             fsync: Fsync::Always,
         };
         let mut spool = Spool::open(&folder.join(name), settings)?;
+        spool.leave_behind(LOST.to_vec());
         let damage = spool.take_damage().iter().map(ToString::to_string).collect();
-        let inner = Arc::new(Mutex::new(Inner { spool, owes_loss: false }));
-        Ok((Self { inner, name: name.into(), bytes_max }, damage))
+        Ok((Self { spool: Arc::new(Mutex::new(spool)), name: name.into(), bytes_max }, damage))
+    }
+
+    /// True if `folder` has no folder of this cluster.
+    #[must_use]
+    pub fn is_missing(folder: &Path, name: &str) -> bool {
+        let found = folder.join(name).symlink_metadata();
+        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Notes that the records of an earlier run are gone with its folder.
+    ///
+    /// # Errors
+    ///
+    /// When the disk fails.
+    pub fn note_loss(&self) -> io::Result<()> {
+        let mut spool = self.spool.lock();
+        spool
+            .append(&self.name, LOST, 0)
+            .map_err(|error| io::Error::other(format!("{error:?}")))?;
+        spool.commit(Instant::now()).pop().map_or(Ok(()), |failed| Err(failed.error))
     }
 
     /// The number of records that wait in the folder `name` in `folder`; none if it is no queue, or
@@ -171,33 +184,35 @@ impl SpoolFolder {
     /// Runs `work` on a thread that may block on the disk.
     async fn with<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Inner, &str) -> T + Send + 'static,
+        work: impl FnOnce(&mut Spool, &str) -> T + Send + 'static,
     ) -> io::Result<T> {
-        let (inner, name) = (Arc::clone(&self.inner), Arc::clone(&self.name));
-        let done = tokio::task::spawn_blocking(move || work(&mut inner.lock(), &name)).await;
+        let (spool, name) = (Arc::clone(&self.spool), Arc::clone(&self.name));
+        let done = tokio::task::spawn_blocking(move || work(&mut spool.lock(), &name)).await;
         done.map_err(io::Error::other)
     }
 }
 
 impl DiskQueue for SpoolFolder {
     fn held(&self) -> Held {
-        let counts = self.inner.lock().spool.counts();
+        let counts = self.spool.lock().counts();
         Held { records: counts.pending, bytes: counts.bytes }
     }
 
     async fn append(&self, deliveries: Vec<Arc<Delivery>>) -> Result<(), Refused> {
         let bytes_max = self.bytes_max;
-        let kept = self
-            .with(move |inner, name| keep(&mut inner.spool, name, each(&deliveries), bytes_max));
+        let kept = self.with(move |spool, name| keep(spool, name, each(&deliveries), bytes_max));
         kept.await.unwrap_or_else(|error| Err(failed(&error)))
     }
 
     async fn replace(&self, flush: Flush) -> Result<(), Refused> {
-        let kept = self.with(move |inner, name| {
-            let spool = &mut inner.spool;
-            let before = spool.counts().pending;
+        let kept = self.with(move |spool, name| {
+            let number = spool.next_number(name);
             keep(spool, name, [(0, &Work::Flush(flush))], u64::MAX)?;
-            skip(spool, name, before).map_err(|error| failed(&error))
+            // The flush also covers unreadable records.
+            spool.drop_before(name, number);
+            // This also saves the position; after a failure, a restart repeats deliveries.
+            spool.commit(Instant::now());
+            Ok(())
         });
         kept.await.unwrap_or_else(|error| Err(failed(&error)))
     }
@@ -207,8 +222,7 @@ impl DiskQueue for SpoolFolder {
     }
 
     async fn acknowledge(&self, number: u64, left: Vec<Arc<Delivery>>) -> Result<(), Refused> {
-        let done = self.with(move |inner, name| {
-            let spool = &mut inner.spool;
+        let done = self.with(move |spool, name| {
             // It is on the disk before the chunk is dropped.
             keep(spool, name, each(&left), u64::MAX)?;
             spool.acknowledge(name, number);
@@ -277,40 +291,18 @@ fn write(spool: &mut Spool) -> Result<(), Why> {
     }
 }
 
-/// Acknowledges the oldest `count` records.
-fn skip(spool: &mut Spool, name: &str, mut count: u64) -> io::Result<()> {
-    while count > 0 {
-        let records = spool.read(name, CHUNK_RECORDS, CHUNK_BYTES, 0)?;
-        let taken = count.min(records.len() as u64);
-        let last = usize::try_from(taken).ok().and_then(|taken| records.get(taken.checked_sub(1)?));
-        let Some(last) = last else { break };
-        spool.acknowledge(name, last.number);
-        count -= taken;
-    }
-    // The flush also covers unreadable records.
-    spool.take_damage();
-    spool.commit(Instant::now());
-    Ok(())
-}
-
-fn read(inner: &mut Inner, name: &str) -> io::Result<Chunk> {
-    let spool = &mut inner.spool;
+fn read(spool: &mut Spool, name: &str) -> io::Result<Chunk> {
     let records = loop {
         let records = spool.read(name, CHUNK_RECORDS, CHUNK_BYTES, 0)?;
         // A torn end was never reported as stored.
         let is_loss = |damage: &Damage| !matches!(damage, Damage::Torn { .. });
-        inner.owes_loss |= spool.take_damage().iter().any(is_loss);
-        if !inner.owes_loss {
+        if !spool.take_damage().iter().any(is_loss) {
             break records;
         }
-        let is_staged = spool.append(name, LOST, 0).is_ok();
+        // A `lost` record was staged; if it cannot be written, acknowledgements wait for it.
         if let Some(failed) = spool.commit(Instant::now()).pop() {
             return Err(failed.error);
         }
-        if !is_staged {
-            return Err(io::Error::other("the loss of records cannot be noted"));
-        }
-        inner.owes_loss = false;
     };
     let mut chunk = Chunk::default();
     for record in records {
@@ -452,6 +444,44 @@ mod tests {
         disk_queue.append(vec![delivery(deletes(&[b"a"]))]).await.expect("there is room again");
     }
 
+    fn segments(folder: &Path) -> Vec<std::path::PathBuf> {
+        let files = std::fs::read_dir(folder.join("east/east")).unwrap();
+        let mut paths: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|kind| kind == "seg"));
+        paths.sort();
+        paths
+    }
+
+    fn damage(segment: &Path) {
+        let mut bytes = std::fs::read(segment).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(segment, bytes).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_flush_that_replaces_damaged_records_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 10_000).unwrap();
+        let key = [b'k'; 200];
+        while disk_queue.append(vec![delivery(deletes(&[&key]))]).await.is_ok() {}
+        damage(&segments(folder.path())[0]);
+        disk_queue.replace(Flush::All).await.expect("room is left for it");
+        assert_eq!(works(&disk_queue.read().await.unwrap()), [Work::Flush(Flush::All)]);
+    }
+
+    #[tokio::test]
+    async fn removed_records_are_lost_and_later_ones_are_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let (killed, _) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
+        killed.append(vec![delivery(deletes(&[b"a"]))]).await.expect("there is room");
+        std::fs::remove_dir_all(folder.path().join("east")).unwrap();
+        killed.append(vec![delivery(deletes(&[b"b"]))]).await.expect("there is room");
+        let (disk_queue, _) = SpoolFolder::open(folder.path(), "east", 1 << 20).unwrap();
+        let chunk = disk_queue.read().await.unwrap();
+        assert_eq!((works(&chunk), chunk.lost), (vec![deletes(&[b"b"]), deletes(&[])], 1));
+    }
+
     #[tokio::test]
     async fn the_rest_of_a_chunk_is_stored_even_if_the_queue_is_full() {
         let folder = tempfile::tempdir().unwrap();
@@ -488,15 +518,7 @@ mod tests {
         for key in [b"a", b"b", b"c"] {
             disk_queue.append(vec![delivery(deletes(&[key]))]).await.expect("there is room");
         }
-        let files = std::fs::read_dir(folder.path().join("east/east")).unwrap();
-        let segment = files
-            .map(|entry| entry.unwrap().path())
-            .find(|path| path.extension().is_some_and(|kind| kind == "seg"))
-            .unwrap();
-        let mut bytes = std::fs::read(&segment).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        std::fs::write(&segment, bytes).unwrap();
+        damage(&segments(folder.path())[0]);
         let first = disk_queue.read().await.unwrap();
         assert_eq!(works(&first), [deletes(&[b"a"])]);
         disk_queue.acknowledge(first.records[0].0, Vec::new()).await.unwrap();

@@ -97,8 +97,6 @@ where
     let positions = Positions::default();
     let (confirm, confirmed) = watch::channel(None);
     let (deliver, delivered) = watch::channel(None);
-    // These are weak, because the checkpoint's task ends when the backlogs are gone.
-    let disks: Vec<_> = backlogs.iter().map(Arc::downgrade).collect();
     let keep = Arc::clone(&world.keep);
     let checkpoint_writer = CheckpointWriter {
         name: plan.name.clone(),
@@ -108,9 +106,7 @@ where
         positions: positions.clone(),
         confirm,
         delivered: deliver,
-        has_on_disk: move || {
-            disks.iter().any(|disk| disk.upgrade().is_none_or(|backlog| backlog.has_on_disk()))
-        },
+        on_disk: on_disk(&plan, &backlogs),
         every: plan.checkpoint_every,
         stats: Arc::clone(&stats),
         log: world.log,
@@ -161,6 +157,21 @@ where
     ended
 }
 
+/// Returns the clusters whose deletes wait on the disk. It does not keep the backlogs, because the
+/// checkpoint's task ends when they are gone.
+fn on_disk<S: DiskQueue>(
+    plan: &Plan,
+    backlogs: &[Arc<Backlog<S>>],
+) -> impl Fn() -> Vec<String> + Send + use<S> {
+    let names = plan.clusters.iter().map(|cluster| cluster.name.clone());
+    let disks: Vec<_> = names.zip(backlogs.iter().map(Arc::downgrade)).collect();
+    move || {
+        let mut on_disk = disks.clone();
+        on_disk.retain(|(_, disk)| disk.upgrade().is_none_or(|backlog| backlog.has_on_disk()));
+        on_disk.into_iter().map(|(name, _)| name).collect()
+    }
+}
+
 /// How a run starts.
 struct Start {
     from: From,
@@ -174,7 +185,7 @@ fn begin(since: Since, keep: &impl Keep, plan: &Plan) -> Result<Start, Ended> {
     let kept = checkpoint::read(keep, &plan.name);
     let (from, stored, is_lacking) = match since {
         Since::Checkpoint => match kept? {
-            Some(Kept { position, is_lacking }) => {
+            Some(Kept { position, is_lacking, .. }) => {
                 let stored = (!is_lacking).then(|| position.clone());
                 (From::Checked(Some(position)), stored, is_lacking)
             }

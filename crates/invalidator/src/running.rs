@@ -212,7 +212,7 @@ impl Turns<'_> {
         canary: Option<(Duration, impl CanaryWriter + 'static)>,
         since: Since,
     ) -> Result<(), Failure> {
-        let (disk_queues, damage) = self.config.disk_queues()?;
+        let (disk_queues, damage) = self.config.disk_queues(&self.lost_spools())?;
         damage.iter().for_each(|line| log(line));
         Ok(self.pipeline(source, canary, since, disk_queues, self.stop.clone()).await?)
     }
@@ -303,11 +303,19 @@ impl Turns<'_> {
         supervisor::status("waits: another invalidator of its group works");
     }
 
+    /// The clusters with deletes on the disk, according to the checkpoint, whose folders are gone.
+    fn lost_spools(&self) -> Vec<String> {
+        // A checkpoint that cannot be used is reported where its position is needed.
+        let kept = checkpoint::read(self.keep.as_ref(), &self.plan.name).ok().flatten();
+        kept.map(|kept| self.config.removed_spools(kept.spooled)).unwrap_or_default()
+    }
+
     /// The spool's folders, which tasks of the last turn may still hold briefly.
     async fn disk_queues(&self) -> Result<Vec<Option<SpoolFolder>>, Failure> {
         let end = Instant::now() + RELEASED_MAX;
+        let lost = self.lost_spools();
         loop {
-            match self.config.disk_queues() {
+            match self.config.disk_queues(&lost) {
                 Ok((disk_queues, damage)) => {
                     damage.iter().for_each(|line| log(line));
                     return Ok(disk_queues);

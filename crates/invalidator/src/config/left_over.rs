@@ -80,8 +80,7 @@ mod tests {
     use crate::delivery::{Delivery, Work};
     use crate::disk_queue::DiskQueue as _;
 
-    /// The error of a configuration with these lines about deletes that wait in `spool` for `east`.
-    fn refusal(folder: &Path, delivery: &str, cluster: &str) -> String {
+    fn config(folder: &Path, delivery: &str, cluster: &str) -> Config {
         let text = format!(
             "checkpoint = \"{}\"\n[source]\nkind = \"mariadb\"\nservers = [\"127.0.0.1:3306\"]\n\
              user = \"holdall\"\nserver_id = 4001\n[keys]\ncomments = true\n[delivery]\n{delivery}\n\
@@ -92,8 +91,30 @@ mod tests {
         let spool = delivery.strip_prefix("# spool ").map(|name| folder.join(name));
         let spool =
             spool.map_or(String::new(), |spool| format!("spool = \"{}\"\n", spool.display()));
-        let config = Config::parse(Path::new("f"), &format!("{top}{spool}[source]{rest}")).unwrap();
-        config.refuse_left_over().err().map_or(String::new(), |fault| fault.to_string())
+        Config::parse(Path::new("f"), &format!("{top}{spool}[source]{rest}")).unwrap()
+    }
+
+    /// The error of a configuration with these lines about deletes that wait in `spool` for `east`.
+    fn refusal(folder: &Path, delivery: &str, cluster: &str) -> String {
+        let refused = config(folder, delivery, cluster).refuse_left_over();
+        refused.err().map_or(String::new(), |fault| fault.to_string())
+    }
+
+    /// The folder of a cluster exists from its first start on, also without deletes.
+    #[tokio::test]
+    async fn a_removed_folder_with_deletes_is_a_loss() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), "", "east");
+        drop(config.disk_queues(&[]).unwrap());
+        let spooled = vec!["east".to_owned()];
+        assert_eq!(config.removed_spools(spooled.clone()), [""; 0], "they are delivered");
+        fs::remove_dir_all(config.spool_folder()).unwrap();
+        let lost = config.removed_spools(spooled.clone());
+        assert_eq!(lost, spooled);
+        let (queues, damage) = config.disk_queues(&lost).unwrap();
+        assert_eq!(damage, ["east: its spool was removed with deletes in it"]);
+        assert_eq!(queues[0].as_ref().unwrap().read().await.unwrap().lost, 1);
+        assert_eq!(config.removed_spools(spooled), [""; 0], "it is noted in the new folder");
     }
 
     #[tokio::test]

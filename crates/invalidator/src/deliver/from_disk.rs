@@ -84,7 +84,10 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         own.fail(&why.to_string());
         self.target.stats.gaps.fetch_add(1, Relaxed);
         match &self.target.on_gap {
-            OnGap::Flush(flush) => Ok(flush.clone()),
+            OnGap::Flush(flush) => {
+                (self.target.log)(&format!("{why}; the cluster is flushed instead"));
+                Ok(flush.clone())
+            }
             OnGap::Stop => Err(why),
         }
     }

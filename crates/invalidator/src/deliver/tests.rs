@@ -94,6 +94,30 @@ fn delivery(seq: u64, work: Work) -> Arc<Delivery> {
     Arc::new(Delivery { seq, work, committed_us: 77, read_at: Instant::now(), is_seen: true })
 }
 
+#[tokio::test]
+async fn a_flush_for_a_damaged_spool_is_logged() {
+    static LINES: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
+    let folder = tempfile::tempdir().unwrap();
+    let (queue, _) = SpoolFolder::open(folder.path(), "c", 1 << 20).unwrap();
+    queue.note_loss().unwrap();
+    let stats = Arc::new(Stats::new(["c".to_owned()]));
+    let cluster = Arc::new(Cluster::default());
+    let mut target = target(Arc::new(Net(Arc::clone(&cluster))), &["r"], &stats);
+    target.on_gap = OnGap::Flush(Flush::All);
+    target.log = |line| LINES.lock().push(line.to_owned());
+    let (backlog, _acked) =
+        Backlog::new(Some(queue), 1000, Duration::from_secs(1), Arc::clone(&stats), 0);
+    let (_monitor, sampler) = Monitor::new(0, Vec::new(), Arc::clone(&stats), 0);
+    let running = tokio::spawn(Destination::new(target, backlog, sampler).run());
+    while cluster.flushes.load(Relaxed) == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    running.abort();
+    let line = "cluster c: a part of its spool is damaged and cannot be read; \
+                the cluster is flushed instead";
+    assert_eq!(*LINES.lock(), [line]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_server_delays_only_the_flush() {
     let stats = Arc::new(Stats::new(["c".to_owned()]));

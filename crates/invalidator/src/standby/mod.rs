@@ -143,7 +143,8 @@ impl<S: LockSession, K: Keep> Member<S, K> {
             let own = checkpoint::read(self.keep.as_ref(), &self.source)?;
             // Only a flush removes the note.
             let is_lacking = peer.is_lacking || own.as_ref().is_some_and(|own| own.is_lacking);
-            let kept = Kept { position, is_lacking };
+            let spooled = own.as_ref().map(|own| own.spooled.clone()).unwrap_or_default();
+            let kept = Kept { position, is_lacking, spooled };
             if own.as_ref() != Some(&kept) {
                 checkpoint::write(self.keep.as_ref(), &self.source, &kept).await?;
             }
