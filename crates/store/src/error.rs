@@ -71,6 +71,9 @@ pub enum FileError {
     /// Its memory cannot be spread over the memory nodes.
     #[error("{0}: -o numa_interleave needs a file on tmpfs, such as /dev/shm/cache")]
     NotSpread(PathBuf),
+    /// No program can write a header into it.
+    #[error("{0}: hugetlbfs cannot hold a memory file: use a tmpfs with huge=, or -L")]
+    Hugetlbfs(PathBuf),
     /// The file system could not hold the cache.
     #[error("{path}: its file system has room for {free_mb} MB, and -m needs {needed_mb} MB")]
     NoRoom {

@@ -59,23 +59,24 @@ impl MemoryFile {
     /// A configuration out of range; a [`FileError`] for a file that must not or cannot be used.
     pub fn open(path: &Path, config: &Config) -> Result<Self, StoreError> {
         let layout = Layout::new(config)?;
+        Self::check(path, config)?;
         let file = open_locked(path)?;
-        let failed = |error: Errno| FileError::Io(path.to_owned(), error.into());
-        check_spread(path, config, &rustix::fs::fstatfs(&file).map_err(failed)?)?;
         let memory = Self::examine(file, path, config, layout, 0)?;
         memory.check_room(config.memory_bytes)?;
         Ok(memory)
     }
 
-    /// Refuses a file that another process uses, before that process passes it on.
+    /// Refuses a file for its file system, before it is created, or before another process passes
+    /// it on.
     ///
     /// # Errors
     ///
-    /// [`FileError::NotSpread`].
+    /// [`FileError::NotSpread`], [`FileError::Hugetlbfs`].
     pub fn check(path: &Path, config: &Config) -> Result<(), StoreError> {
-        // If there is no file, no process uses it.
-        let system = rustix::fs::statfs(path);
-        system.map_or(Ok(()), |system| Ok(check_spread(path, config, &system)?))
+        let folder = path.parent().filter(|folder| *folder != "").unwrap_or_else(|| Path::new("."));
+        let system = rustix::fs::statfs(path).or_else(|_| rustix::fs::statfs(folder));
+        // Without a file system, opening the file fails with the reason.
+        system.map_or(Ok(()), |system| Ok(check_system(path, config, &system)?))
     }
 
     /// Takes over the open, locked file of another process, which has passed on the `ticket` of its
@@ -305,15 +306,20 @@ fn settings_at(path: &Path) -> Option<Settings> {
     }
 }
 
-/// Refuses a file whose pages should be spread over memory nodes but cannot be: on a file system
-/// that is not memory, the kernel places them.
-fn check_spread(path: &Path, config: &Config, system: &StatFs) -> Result<(), FileError> {
-    /// Magic numbers of tmpfs and of hugetlbfs (linux/magic.h).
-    const MAGICS: [i64; 2] = [0x0102_1994, 0x9584_58f6];
-    if config.numa_interleave && !MAGICS.contains(&system.f_type) {
-        return Err(FileError::NotSpread(path.to_owned()));
+/// Refuses a file system whose files can only be mapped, not written. Also refuses a file whose
+/// pages should be spread over memory nodes but cannot be: on a file system that is not memory, the
+/// kernel places them.
+fn check_system(path: &Path, config: &Config, system: &StatFs) -> Result<(), FileError> {
+    // Magic numbers (linux/magic.h).
+    const TMPFS: i64 = 0x0102_1994;
+    const HUGETLBFS: i64 = 0x9584_58f6;
+    match system.f_type {
+        HUGETLBFS => Err(FileError::Hugetlbfs(path.to_owned())),
+        kind if config.numa_interleave && kind != TMPFS => {
+            Err(FileError::NotSpread(path.to_owned()))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn open_locked(path: &Path) -> Result<File, FileError> {
@@ -338,5 +344,29 @@ fn open_locked(path: &Path) -> Result<File, FileError> {
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::WOULDBLOCK) => Err(FileError::InUse(path.to_owned())),
         locked => locked.map_err(failed).map(|()| file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_that_hold_no_memory_file_are_refused() {
+        let (plain, spread) =
+            (Config::default(), Config { numa_interleave: true, ..Config::default() });
+        let mut system = rustix::fs::statfs("/").unwrap();
+        let mut checked = |kind, config| {
+            system.f_type = kind;
+            check_system(Path::new("/huge/x"), config, &system)
+        };
+        for config in [&plain, &spread] {
+            let refused = checked(0x9584_58f6, config);
+            assert!(matches!(refused, Err(FileError::Hugetlbfs(_))), "{refused:?}");
+        }
+        // Of ext4.
+        assert!(checked(0xef53, &plain).is_ok());
+        assert!(matches!(checked(0xef53, &spread), Err(FileError::NotSpread(_))));
+        assert!(checked(0x0102_1994, &spread).is_ok());
     }
 }
