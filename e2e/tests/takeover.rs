@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use testkit::process::free_port;
 use testkit::wire::End;
-use testkit::{Kind, Launch, Rng, Server, Wire};
+use testkit::{Kind, Launch, Rng, Server, Wire, eventually};
 
 /// Files of one server, removed at the end.
 struct Place {
@@ -280,6 +280,28 @@ fn a_failed_takeover_leaves_the_old_server_running() {
     let mut next = place.launch().succeed(&server).unwrap();
     assert!(server.wait().0);
     probe(&mut next, "a takeover at last");
+}
+
+/// Nobody reads the stderr of a successor in the background.
+#[test]
+fn the_old_server_logs_the_failure_of_a_successor_in_the_background() {
+    let place = Place::new();
+    let mut server = place.launch().args(&["-M"]).start();
+    let mut wire = server.connect();
+    let value = "v".repeat(500_000);
+    for number in 0..80 {
+        wire.send(format!("set k{number} 0 0 {}\r\n{value}\r\n", value.len()).as_bytes());
+        assert_eq!(wire.read_until(b"\r\n"), b"STORED\r\n");
+    }
+    let (memory, unix) = (place.memory.to_str().unwrap(), place.unix.to_str().unwrap());
+    let status = Command::new(testkit::server::holdall_path())
+        .args(["serve", "-e", memory, "-m", "16", "-M", "--takeover", "-d", "-s", unix])
+        .args(["-p", &server.addr().port().to_string(), "-l", "127.0.0.1"])
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+    eventually("it is logged", || server.log().contains("that cannot be evicted"));
+    server.assert_alive("a successor that fails in the background");
 }
 
 /// The system does not let the successor bind all addresses of a port while its predecessor listens

@@ -120,14 +120,8 @@ pub fn run_by(settled: Settled, again: Option<RereadSettings>) -> Result<(), Fai
     }
     let (mut store, mut clock) = match &predecessor {
         None => memory::open(&options, config.clone(), &log)?,
-        Some(predecessor) => {
-            let path = options.memory_file.as_deref().unwrap_or_else(|| Path::new(""));
-            let (file, ticket) = predecessor.take_memory(path)?;
-            let inherited = memory::inherit(&options, &config, file, ticket, &log)?;
-            // The other server no longer serves.
-            sockets.set_modes().map_err(|error| Failure::os(format!("-a: {error}")))?;
-            inherited
-        }
+        Some(predecessor) => take_over(predecessor, &options, &config, &sockets, &log)
+            .inspect_err(|failure| refuse(&options, predecessor, failure))?,
     };
     if options.daemon && predecessor.is_none() {
         background::enter(&options)?;
@@ -151,7 +145,7 @@ pub fn run_by(settled: Settled, again: Option<RereadSettings>) -> Result<(), Fai
         pid_file: None,
         is_confined: false,
     };
-    while let Some(kept) = server.serve(sockets, signals, &store, clock)? {
+    while let Some(kept) = server.serve_or_refuse(sockets, signals, &store, clock)? {
         let file = store.share_file().ok().flatten();
         let file = file.ok_or_else(|| Failure::os("-e: the memory file is lost".to_owned()))?;
         drop(store);
@@ -186,6 +180,21 @@ fn predecessor(
     }
 }
 
+/// Takes over the memory of a server, which then no longer serves.
+fn take_over(
+    predecessor: &Predecessor,
+    options: &Options,
+    config: &store::Config,
+    sockets: &Sockets,
+    log: &Log,
+) -> Result<(Arc<Store>, Clock), Failure> {
+    let path = options.memory_file.as_deref().unwrap_or_else(|| Path::new(""));
+    let (file, ticket) = predecessor.take_memory(path)?;
+    let inherited = memory::inherit(options, config, file, ticket, log)?;
+    sockets.set_modes().map_err(|error| Failure::os(format!("-a: {error}")))?;
+    Ok(inherited)
+}
+
 /// A server that is ready except for its sockets and its memory.
 struct Server {
     options: Options,
@@ -215,7 +224,30 @@ struct Kept {
     signals: Caught,
 }
 
+/// Tells the other server the reason of a failure that nobody else sees: in the background, no user
+/// reads stderr.
+fn refuse(options: &Options, predecessor: &Predecessor, failure: &Failure) {
+    if options.daemon {
+        predecessor.refuse(&failure.message);
+    }
+}
+
 impl Server {
+    /// [`Self::serve`]s, or tells a predecessor why not.
+    fn serve_or_refuse(
+        &mut self,
+        sockets: Sockets,
+        signals: Caught,
+        store: &Arc<Store>,
+        clock: Clock,
+    ) -> Result<Option<Kept>, Failure> {
+        let served = self.serve(sockets, signals, store, clock);
+        if let (Err(failure), Some(predecessor)) = (&served, &self.predecessor) {
+            refuse(&self.options, predecessor, failure);
+        }
+        served
+    }
+
     /// Serves until it is stopped. If a successor failed to take over, returns the resources to
     /// continue with.
     fn serve(

@@ -12,7 +12,8 @@
 //!
 //! Any failure before `ready` leaves the old server serving. After a later failure, the old one
 //! serves again, with the memory as the new one left it. A new one that neither serves nor ends is
-//! killed first, since two must never use one memory.
+//! killed first, since two must never use one memory. In place of `serving`, a new one in the
+//! background sends the reason of its failure, which nobody would read on its stderr.
 //!
 //! The conversation uses a unix socket next to the memory file. Each side asks the kernel for the
 //! other's user, and communicates only with the same user and with root. The new one takes only the

@@ -81,6 +81,12 @@ impl Predecessor {
         }
     }
 
+    /// Reports that this process cannot serve, and the reason: the other server serves again.
+    pub(in crate::run) fn refuse(&self, reason: &str) {
+        // If it is already gone, nobody listens.
+        let _ = self.channel.send(reason, &[]);
+    }
+
     /// Reports that clients are served: the other server may end.
     pub(in crate::run) fn dismiss(&self) {
         // If it is already gone, nothing is lost.

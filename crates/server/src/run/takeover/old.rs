@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -40,8 +40,46 @@ struct Shared {
     settings: u64,
     control: Control,
     log: Log,
+    conversation: Mutex<Conversation>,
+}
+
+/// The conversation of the moment, and its result.
+#[derive(Debug, Default)]
+struct Conversation {
+    /// A copy of the socket, while the other side is not ready.
+    socket: Option<OwnedFd>,
     /// The successor that is ready to take over.
-    successor: Mutex<Option<Successor>>,
+    successor: Option<Successor>,
+    /// The server ends: no other conversation starts.
+    is_closed: bool,
+}
+
+impl Conversation {
+    /// True if the conversation on `channel` may start; [`Self::close`] then ends it.
+    fn begin(&mut self, channel: &Channel) -> io::Result<bool> {
+        self.socket = Some(channel.as_fd().try_clone_to_owned()?);
+        Ok(!self.is_closed)
+    }
+
+    /// Ends it with this successor, unless the server ended first.
+    fn agree(&mut self, successor: Successor) -> Result<Pid, Refused> {
+        if self.is_closed {
+            return Err(Refused::Ending);
+        }
+        let pid = successor.pid;
+        (self.socket, self.successor) = (None, Some(successor));
+        Ok(pid)
+    }
+
+    /// Returns the successor, if there is one. Otherwise the other side may be silent for long, so
+    /// all waits for it end.
+    fn close(&mut self) -> Option<Successor> {
+        self.is_closed = true;
+        if let Some(socket) = self.socket.take() {
+            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+        }
+        self.successor.take()
+    }
 }
 
 /// Another server that is ready to take over, and waits for the memory.
@@ -73,7 +111,7 @@ impl SuccessorListener {
     ) -> Option<Self> {
         let path = successor_socket(memory_file);
         let _ = fs::remove_file(&path);
-        let shared = Shared { sockets, settings, control, log, successor: Mutex::default() };
+        let shared = Shared { sockets, settings, control, log, conversation: Mutex::default() };
         let shared = Arc::new(shared);
         let opened = channel::open(&path).and_then(|socket| {
             let (listener, shared) = (socket.try_clone()?, Arc::clone(&shared));
@@ -107,12 +145,11 @@ impl SuccessorListener {
         store: &Arc<Store>,
         clock: Clock,
     ) -> Result<HandedOver, Failure> {
-        // Ends the thread's wait.
+        // Both end the thread's wait. It handles one conversation at a time.
+        let successor = self.shared.conversation().close();
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
-        // It handles one conversation at a time, and the only result is its successor.
         let _ = self.thread.join();
         let log = self.shared.log;
-        let successor = self.shared.successor.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(successor) = successor else {
             let _ = fs::remove_file(&self.path);
             memory::close(store, clock, 0, &log);
@@ -141,6 +178,10 @@ impl SuccessorListener {
 }
 
 impl Shared {
+    fn conversation(&self) -> MutexGuard<'_, Conversation> {
+        self.conversation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn answer_all(&self, listener: &OwnedFd) {
         loop {
             let channel = match Channel::accept(listener) {
@@ -154,11 +195,9 @@ impl Shared {
                     continue;
                 }
             };
-            match self.converse(&channel) {
+            match self.converse(channel) {
                 Ok(pid) => {
                     self.log.always(format_args!("process {pid} takes over"));
-                    let successor = Some(Successor { channel, pid });
-                    *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = successor;
                     self.control.drain(DRAIN_PATIENCE);
                     return;
                 }
@@ -167,8 +206,17 @@ impl Shared {
         }
     }
 
+    /// Agrees with the other side, or refuses it. Returns the process that will take over.
+    fn converse(&self, channel: Channel) -> Result<Pid, Refused> {
+        if !self.conversation().begin(&channel)? {
+            return Err(Refused::Ending);
+        }
+        let pid = self.negotiate(&channel)?;
+        self.conversation().agree(Successor { channel, pid })
+    }
+
     /// Offers the sockets, and returns the process that is ready to serve them.
-    fn converse(&self, channel: &Channel) -> Result<Pid, Refused> {
+    fn negotiate(&self, channel: &Channel) -> Result<Pid, Refused> {
         if !channel.is_with(geteuid()) {
             // Closing a socket with unread data resets it, and the answer is lost.
             let _ = channel.receive(OTHERS_PATIENCE);
@@ -242,5 +290,49 @@ fn hear(channel: &Channel) -> Result<Message, Refused> {
         Ok(Some(message)) => Ok(message),
         Ok(None) => Err(Refused::Gone),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both sides of a conversation.
+    fn pair() -> (Channel, Channel) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = channel::open(&path).unwrap();
+        let client = Channel::connect(&path).unwrap();
+        (Channel::accept(&listener).unwrap(), client)
+    }
+
+    /// The other side may be a stopped process.
+    #[test]
+    fn an_ending_server_waits_for_no_silent_successor() {
+        let (ours, _silent) = pair();
+        let conversation = Arc::new(Mutex::new(Conversation::default()));
+        assert!(conversation.lock().unwrap().begin(&ours).unwrap());
+        let closer = Arc::clone(&conversation);
+        let closing = thread::spawn(move || closer.lock().unwrap().close().is_none());
+        // Without the end of the server, this wait would outlast the test.
+        assert!(ours.receive(Duration::from_secs(24 * 3600)).unwrap().is_none());
+        assert!(closing.join().unwrap(), "no successor");
+        let pid = rustix::process::getpid();
+        let late = conversation.lock().unwrap().agree(Successor { channel: ours, pid });
+        assert!(matches!(late, Err(Refused::Ending)), "{late:?}");
+        let (next, _client) = pair();
+        assert!(!conversation.lock().unwrap().begin(&next).unwrap());
+    }
+
+    #[test]
+    fn a_ready_successor_stays_when_the_server_ends() {
+        let (ours, client) = pair();
+        let mut conversation = Conversation::default();
+        assert!(conversation.begin(&ours).unwrap());
+        let pid = rustix::process::getpid();
+        conversation.agree(Successor { channel: ours, pid }).unwrap();
+        let successor = conversation.close().unwrap();
+        client.send("serving", &[]).unwrap();
+        assert_eq!(hear(&successor.channel).unwrap().text, "serving");
     }
 }

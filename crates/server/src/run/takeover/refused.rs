@@ -13,6 +13,8 @@ pub(super) enum Refused {
     OtherSettings,
     #[error("there is no memory file")]
     NoMemoryFile,
+    #[error("this server ends")]
+    Ending,
     /// The successor closed its side.
     #[error("it went away")]
     Gone,
