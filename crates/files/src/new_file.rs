@@ -1,12 +1,17 @@
 //! Files that get their names when they are whole.
+//!
+//! Where the file system can, they have no name before that: an interrupted program leaves nothing.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{XattrFlags, fremovexattr, fsetxattr, getxattr};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, XattrFlags, fremovexattr, fsetxattr, getxattr, linkat, open,
+};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile};
 
@@ -29,6 +34,7 @@ pub struct NewFile(Kind);
 #[derive(Debug)]
 enum Kind {
     Beside { file: NamedTempFile, target: PathBuf },
+    Unnamed { file: File, target: PathBuf },
     Itself(File),
 }
 
@@ -65,24 +71,25 @@ impl NewFile {
         }
         // A symbolic link stays a link.
         let target = if old.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
-        let mut prefix = OsString::from(target.file_name().unwrap_or_default());
-        prefix.push(".");
-        let here = Path::new(".");
-        let folder = target.parent().filter(|folder| *folder != "").unwrap_or(here);
         // Until it belongs to its readers, no other user can open it: a user who has it open can
         // read all of it. Without an old file, it has the usual permissions less the umask.
         let mode = if like.is_some() { 0o600 } else { 0o666 };
-        let file = Builder::new()
-            .prefix(&prefix)
-            .suffix(".new")
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(folder)?;
+        let kind = match unnamed(folder_of(&target), mode) {
+            Some(file) => Kind::Unnamed { file, target },
+            None => {
+                let prefix = prefix(&target);
+                let mut named = Builder::new();
+                named.prefix(&prefix).suffix(".new").permissions(Permissions::from_mode(mode));
+                Kind::Beside { file: named.tempfile_in(folder_of(&target))?, target }
+            }
+        };
         if let Some((path, data)) = like {
-            copy_owner(file.as_file(), &data)?;
-            file.as_file().set_permissions(data.permissions())?;
-            copy_list(file.as_file(), path)?;
+            let file = kind.file();
+            copy_owner(file, &data)?;
+            file.set_permissions(data.permissions())?;
+            copy_list(file, path)?;
         }
-        Ok(Self(Kind::Beside { file, target }))
+        Ok(Self(kind))
     }
 
     /// Puts the file in its place.
@@ -92,13 +99,66 @@ impl NewFile {
     /// The system's. If the old file cannot be replaced, the new one stays next to it, and the
     /// error names it.
     pub fn finish(self) -> io::Result<()> {
-        let Kind::Beside { file, target } = self.0 else { return Ok(()) };
-        file.as_file().sync_all()?;
-        let Err(refused) = file.persist(target) else { return Ok(()) };
-        let (_, kept) = refused.file.keep().map_err(|refused| refused.error)?;
-        let why = format!("{}; the new file is {}", refused.error, kept.display());
-        Err(io::Error::new(refused.error.kind(), why))
+        match self.0 {
+            Kind::Itself(_) => Ok(()),
+            Kind::Beside { file, target } => {
+                file.as_file().sync_all()?;
+                replace(file, &target)
+            }
+            Kind::Unnamed { file, target } => {
+                file.sync_all()?;
+                // No call gives a file the name of another.
+                let named = Builder::new().prefix(&prefix(&target)).suffix(".new").make_in(
+                    folder_of(&target),
+                    |name| {
+                        let flags = AtFlags::SYMLINK_FOLLOW;
+                        Ok(linkat(CWD, descriptor(&file), CWD, name, flags)?)
+                    },
+                )?;
+                replace(named, &target)
+            }
+        }
     }
+}
+
+impl Kind {
+    fn file(&self) -> &File {
+        match self {
+            Self::Beside { file, .. } => file.as_file(),
+            Self::Unnamed { file, .. } | Self::Itself(file) => file,
+        }
+    }
+}
+
+/// Renames the new file, or keeps it and returns an error that names it.
+fn replace<F>(file: NamedTempFile<F>, target: &Path) -> io::Result<()> {
+    let Err(refused) = file.persist(target) else { return Ok(()) };
+    let (_, kept) = refused.file.keep().map_err(|refused| refused.error)?;
+    let why = format!("{}; the new file is {}", refused.error, kept.display());
+    Err(io::Error::new(refused.error.kind(), why))
+}
+
+/// A file without a name in this folder, if it can get one later.
+fn unnamed(folder: &Path, mode: u32) -> Option<File> {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = File::from(open(folder, flags, Mode::from_raw_mode(mode)).ok()?);
+    fs::symlink_metadata(descriptor(&file)).is_ok().then_some(file)
+}
+
+/// The link to an open file.
+fn descriptor(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+fn folder_of(target: &Path) -> &Path {
+    target.parent().filter(|folder| *folder != "").unwrap_or_else(|| Path::new("."))
+}
+
+/// The start of the name that the new file has before it replaces the old one.
+fn prefix(target: &Path) -> OsString {
+    let mut prefix = OsString::from(target.file_name().unwrap_or_default());
+    prefix.push(".");
+    prefix
 }
 
 impl Write for NewFile {
@@ -106,7 +166,7 @@ impl Write for NewFile {
         match &mut self.0 {
             // Its own errors name the temporary file, which the user does not know.
             Kind::Beside { file, .. } => file.as_file_mut().write(bytes),
-            Kind::Itself(file) => file.write(bytes),
+            Kind::Unnamed { file, .. } | Kind::Itself(file) => file.write(bytes),
         }
     }
 
@@ -185,6 +245,19 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(names(folder.path()), ["kept"]);
+    }
+
+    /// Whatever ends the program, its files would stay.
+    #[test]
+    fn an_interrupted_program_leaves_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        if unnamed(folder.path(), 0o600).is_none() {
+            return; // A file system where all files have names.
+        }
+        let mut new = NewFile::create(&folder.path().join("file"), &[]).unwrap();
+        new.write_all(b"half").unwrap();
+        std::mem::forget(new);
+        assert!(names(folder.path()).is_empty());
     }
 
     /// A file with another group than new files, and another owner if this is root.
