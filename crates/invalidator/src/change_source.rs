@@ -109,6 +109,7 @@ pub trait ChangeSource: Send {
         None
     }
 
-    /// Everything up to this position was delivered, so the database need not keep that log for us.
+    /// Everything up to this position of the open log was delivered, so the database need not keep
+    /// that log for us.
     fn confirm(&mut self, position: &Position);
 }

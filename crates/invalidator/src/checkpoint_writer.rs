@@ -2,7 +2,9 @@
 //!
 //! Deletes that wait on this host's disk count as acknowledged, because a restart here finds them.
 //! Others cannot see them. So the database may discard its log, and another invalidator may take
-//! over, only up to the last position at which the disk had nothing (`delivered_position`).
+//! over, only up to the last position at which the disk had nothing (`delivered_position`). The
+//! database learns it some seconds after the status port reports it, so that those that wait do not
+//! lag behind PostgreSQL's slot.
 //!
 //! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
 
@@ -22,6 +24,10 @@ use crate::stats::Stats;
 /// The pause between two log lines about attempts that keep failing.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
+/// The delay after which the database learns a delivered position. The other invalidators of the
+/// group ask for it each second, or within five if the database answers slowly.
+pub(crate) const HAND_OVER: Duration = Duration::from_secs(5);
+
 /// The task that saves positions.
 pub(crate) struct CheckpointWriter<K, H> {
     /// The source's name.
@@ -34,10 +40,12 @@ pub(crate) struct CheckpointWriter<K, H> {
     pub(crate) acks: Vec<watch::Receiver<u64>>,
     /// The position after each delivery.
     pub(crate) positions: Positions,
-    /// Receives each position that was saved.
-    pub(crate) confirm: watch::Sender<Option<Position>>,
-    /// Receives each position up to which everything was executed.
-    pub(crate) delivered: watch::Sender<Option<Position>>,
+    /// Receives each position that was saved, with the last delivery before it.
+    pub(crate) confirm: watch::Sender<Option<(u64, Position)>>,
+    /// Receives positions up to which everything was executed, likewise.
+    pub(crate) delivered: watch::Sender<Option<(u64, Position)>>,
+    /// The minimum age of what `delivered` receives.
+    pub(crate) hand_over: Duration,
     /// Returns the clusters whose deletes wait on the disk.
     pub(crate) on_disk: H,
     /// The pause between two checks of `acks`.
@@ -51,8 +59,9 @@ pub(crate) struct CheckpointWriter<K, H> {
 impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
     /// Runs until the task of every cluster has ended.
     pub(crate) async fn run(mut self) {
-        let mut saved: Option<Position> = None;
+        let mut saved: Option<(u64, Position)> = None;
         let mut is_spooled = false;
+        let mut aging = Aging::default();
         let mut failures = Failures::default();
         loop {
             let is_over = self.acks.iter().all(|acked| acked.has_changed().is_err());
@@ -60,7 +69,7 @@ impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
             if let Some((seq, position)) = self.positions.take(acked) {
                 let is_stored = self.stored.take().as_ref() == Some(&position);
                 if is_stored {
-                    self.confirm(&position);
+                    self.confirm(seq, &position);
                 }
                 let on_disk = (self.on_disk)();
                 is_spooled = !on_disk.is_empty();
@@ -70,24 +79,27 @@ impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
                     self.positions.give_back(seq, position);
                 } else {
                     if !is_stored {
-                        self.confirm(&position);
+                        self.confirm(seq, &position);
                     }
-                    saved = Some(position);
+                    saved = Some((seq, position));
                 }
             }
             // Deletes are on the disk before they count as acknowledged. So work acknowledged above
             // that is not there now was executed.
             if (self.on_disk)().is_empty()
-                && let Some(position) = saved.take()
+                && let Some(delivered) = saved.take()
             {
                 if std::mem::take(&mut is_spooled) {
                     // If it fails, the file names folders that are still there.
-                    let kept = self.keep(&position, Vec::new()).await;
+                    let kept = self.keep(&delivered.1, Vec::new()).await;
                     self.note(&kept, &mut failures);
                 }
-                *self.stats.delivered_position.lock() = position.to_string();
+                *self.stats.delivered_position.lock() = delivered.1.to_string();
+                aging.newest = Some(delivered);
+            }
+            if let Some(delivered) = aging.take(self.hand_over) {
                 // At the end, no task listens.
-                let _ = self.delivered.send(Some(position));
+                let _ = self.delivered.send(Some(delivered));
             }
             if is_over {
                 return;
@@ -103,10 +115,10 @@ impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
         Ok(())
     }
 
-    fn confirm(&self, position: &Position) {
+    fn confirm(&self, seq: u64, position: &Position) {
         *self.stats.position.lock() = position.to_string();
         // At the end, no task listens.
-        let _ = self.confirm.send(Some(position.clone()));
+        let _ = self.confirm.send(Some((seq, position.clone())));
     }
 
     fn note(&self, kept: &io::Result<()>, failures: &mut Failures) {
@@ -121,6 +133,26 @@ impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
         if let Some(line) = line {
             (self.log)(&format!("checkpoint {}: {line}", self.keep.path().display()));
         }
+    }
+}
+
+/// Delivered positions that are not old enough: the newest one, and an earlier one with the time
+/// since which it has aged.
+#[derive(Default)]
+struct Aging {
+    newest: Option<(u64, Position)>,
+    earlier: Option<(Instant, (u64, Position))>,
+}
+
+impl Aging {
+    /// Takes the earlier one if it has this age.
+    fn take(&mut self, age: Duration) -> Option<(u64, Position)> {
+        if self.earlier.as_ref().is_some_and(|(since, _)| since.elapsed() < age) {
+            return None;
+        }
+        let earlier = self.earlier.take();
+        self.earlier = self.newest.take().map(|newest| (Instant::now(), newest));
+        earlier.map(|(_, position)| position)
     }
 }
 
@@ -164,8 +196,8 @@ mod tests {
         keep: Arc<KeptFile>,
         acks: Vec<watch::Sender<u64>>,
         positions: Positions,
-        confirmed: watch::Receiver<Option<Position>>,
-        delivered: watch::Receiver<Option<Position>>,
+        confirmed: watch::Receiver<Option<(u64, Position)>>,
+        delivered: watch::Receiver<Option<(u64, Position)>>,
         has_on_disk: Arc<AtomicBool>,
         stats: Arc<Stats>,
         task: JoinHandle<()>,
@@ -193,6 +225,7 @@ mod tests {
                 positions: positions.clone(),
                 confirm,
                 delivered: deliver,
+                hand_over: Duration::ZERO,
                 on_disk: move || {
                     disk.load(Relaxed).then(|| "east".to_owned()).into_iter().collect()
                 },
@@ -224,17 +257,17 @@ mod tests {
         (1..=3).for_each(|seq| rig.positions.push(seq, at(10 * seq)));
         rig.acks[0].send(3).unwrap();
         rig.acks[1].send(1).unwrap();
-        rig.confirmed.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
+        rig.confirmed.wait_for(|seen| *seen == Some((1, at(10)))).await.unwrap();
         assert_eq!(rig.kept(), Some(at(10)));
-        rig.delivered.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
+        rig.delivered.wait_for(|seen| *seen == Some((1, at(10)))).await.unwrap();
         // The position of work on the disk is saved, but not reported as delivered.
         rig.has_on_disk.store(true, Relaxed);
         rig.acks[1].send(2).unwrap();
-        rig.confirmed.wait_for(|seen| *seen == Some(at(20))).await.unwrap();
-        assert_eq!((rig.kept(), rig.delivered.borrow().clone()), (Some(at(20)), Some(at(10))));
+        rig.confirmed.wait_for(|seen| *seen == Some((2, at(20)))).await.unwrap();
+        assert_eq!((rig.kept(), rig.delivered.borrow().clone()), (Some(at(20)), Some((1, at(10)))));
         assert_eq!(rig.spooled(), ["east"]);
         rig.has_on_disk.store(false, Relaxed);
-        rig.delivered.wait_for(|seen| *seen == Some(at(20))).await.unwrap();
+        rig.delivered.wait_for(|seen| *seen == Some((2, at(20)))).await.unwrap();
         assert_eq!((rig.kept(), rig.spooled()), (Some(at(20)), vec![]));
         assert_eq!(rig.stats.checkpoints.load(Relaxed), 3);
         drop(rig.acks);
@@ -246,7 +279,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut rig = Rig::with_stored(folder.path().join("missing/cp"), Some(at(10)));
         rig.positions.push(0, at(10));
-        rig.confirmed.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
+        rig.confirmed.wait_for(|seen| *seen == Some((0, at(10)))).await.unwrap();
         rig.positions.push(1, at(20));
         rig.acks.iter().for_each(|acks| acks.send(1).unwrap());
         let failures = || rig.stats.checkpoint_failures.load(Relaxed);
@@ -254,7 +287,19 @@ mod tests {
         while failures() < before + 2 {
             sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(*rig.confirmed.borrow(), Some(at(10)), "another position is not stored");
+        assert_eq!(*rig.confirmed.borrow(), Some((0, at(10))), "another position is not stored");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_database_learns_a_position_after_the_others_do() {
+        let mut aging = Aging::default();
+        let mut learned = Vec::new();
+        for second in 0..13 {
+            aging.newest = Some((second, at(second)));
+            learned.extend(aging.take(HAND_OVER).map(|(seq, _)| (second, seq)));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(learned, [(5, 0), (10, 5)]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -286,7 +331,7 @@ mod tests {
         assert_eq!(*rig.confirmed.borrow(), None);
         assert!(rig.stats.checkpoint_fails.load(Relaxed));
         std::fs::create_dir(folder.path().join("missing")).unwrap();
-        rig.confirmed.wait_for(|seen| *seen == Some(at(10))).await.unwrap();
+        rig.confirmed.wait_for(|seen| *seen == Some((1, at(10)))).await.unwrap();
         assert_eq!(rig.kept(), Some(at(10)));
         assert!(!rig.stats.checkpoint_fails.load(Relaxed));
     }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::backlog::Backlog;
 use crate::change_source::{ChangeSource, SourceError};
 use crate::checkpoint::{self, Keep, Kept};
-use crate::checkpoint_writer::CheckpointWriter;
+use crate::checkpoint_writer::{CheckpointWriter, HAND_OVER};
 use crate::deliver::{DamagedSpool, Destination, Target};
 use crate::delivery::{Flush, OnGap, Work};
 use crate::disk_queue::DiskQueue;
@@ -106,6 +106,7 @@ where
         positions: positions.clone(),
         confirm,
         delivered: deliver,
+        hand_over: HAND_OVER,
         on_disk: on_disk(&plan, &backlogs),
         every: plan.checkpoint_every,
         stats: Arc::clone(&stats),
@@ -124,6 +125,7 @@ where
         stats: Arc::clone(&stats),
         owed: None,
         sent_flushes: 0,
+        log_since: 0,
         progress: Progress::default(),
         gap_pause: GapPause::default(),
         log: world.log,
@@ -280,8 +282,8 @@ enum From {
 struct Follower<'p, S: DiskQueue> {
     plan: &'p Plan,
     dispatcher: Dispatcher<S>,
-    confirmed: watch::Receiver<Option<Position>>,
-    delivered: watch::Receiver<Option<Position>>,
+    confirmed: watch::Receiver<Option<(u64, Position)>>,
+    delivered: watch::Receiver<Option<(u64, Position)>>,
     files: KeyFiles,
     stats: Arc<Stats>,
     /// A flush for a gap whose changes may not be visible yet; it is repeated when the commit after
@@ -289,6 +291,9 @@ struct Follower<'p, S: DiskQueue> {
     owed: Option<Flush>,
     /// The number of flushes that the readings sent to their barriers.
     sent_flushes: u64,
+    /// The flush of the last gap that may have led to another log, in which older positions mean
+    /// something else.
+    log_since: u64,
     progress: Progress,
     gap_pause: GapPause,
     log: fn(&str),
@@ -367,6 +372,7 @@ impl<S: DiskQueue> Follower<'_, S> {
                 true => &mut self.delivered,
                 false => &mut self.confirmed,
             },
+            log_since: self.log_since,
             stats: &self.stats,
             owed: &mut self.owed,
             sent_flushes: &mut self.sent_flushes,
@@ -478,6 +484,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         self.owed = Some(flush.clone());
         self.dispatcher.push(Work::Flush(flush), system_now_us(), Instant::now(), false).await;
         self.dispatcher.pass(position.clone());
+        self.log_since = self.dispatcher.seq;
         self.gap_pause.resumed();
         Ok(position)
     }

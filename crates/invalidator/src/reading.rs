@@ -31,7 +31,9 @@ pub(crate) struct Reading<'f> {
     pub(crate) reads: mpsc::Sender<Read>,
     /// The window of keys that may be in memory ahead of the barrier.
     pub(crate) ahead: Arc<Semaphore>,
-    pub(crate) confirmed: &'f mut watch::Receiver<Option<Position>>,
+    pub(crate) confirmed: &'f mut watch::Receiver<Option<(u64, Position)>>,
+    /// The first delivery whose position is one of this log.
+    pub(crate) log_since: u64,
     pub(crate) stats: &'f Stats,
     pub(crate) owed: &'f mut Option<Flush>,
     /// The number of flushes sent to the barrier.
@@ -77,7 +79,8 @@ impl Reading<'_> {
             let behind_bytes = source.behind_bytes().unwrap_or(UNKNOWN);
             self.stats.behind_bytes.store(behind_bytes, Relaxed);
             if self.confirmed.has_changed().unwrap_or(false)
-                && let Some(position) = self.confirmed.borrow_and_update().as_ref()
+                && let Some((seq, position)) = self.confirmed.borrow_and_update().as_ref()
+                && *seq >= self.log_since
             {
                 source.confirm(position);
             }

@@ -10,6 +10,7 @@
 
 mod broken_at_once;
 mod failed_check;
+mod other_log;
 mod unseen_end;
 mod world;
 
