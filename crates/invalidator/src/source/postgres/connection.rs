@@ -627,21 +627,45 @@ pub(super) mod tests {
         );
     }
 
+    fn row(values: &[&str]) -> Vec<u8> {
+        let mut body = u16::try_from(values.len()).unwrap().to_be_bytes().to_vec();
+        for value in values {
+            body.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
+            body.extend(value.as_bytes());
+        }
+        message(b'D', &body)
+    }
+
+    /// A slot that is created has a `restart_lsn` at or after the end of the log at that time.
+    #[tokio::test]
+    async fn a_slot_created_after_the_checkpoint_is_no_handover() {
+        use crate::change_source::SourceError;
+        // The slot is at 9.
+        let open = async |restart: &str, active: &str, from: Option<u64>| {
+            let slot = row(&["0/9", "reserved", "pgoutput", restart, active]);
+            let (opened, _far) =
+                log_in(&[&message(b'R', &[0; 4]), READY, &slot, READY].concat()).await;
+            let settings = Settings { is_shared: true, ..settings() };
+            super::super::slot(&mut opened.unwrap(), &settings, "db", from).await
+        };
+        assert_eq!(open("0/5", "false", Some(6)).await, Ok((9, 9)), "another one moved it");
+        for restart in ["0/6", "0/7", ""] {
+            let opened = open(restart, "false", Some(6)).await;
+            assert!(matches!(opened, Err(SourceError::Purged(_))), "{opened:?}");
+        }
+        assert!(matches!(open("0/7", "true", Some(6)).await, Err(SourceError::Lost(_))));
+        assert_eq!(open("0/9", "false", Some(9)).await, Ok((9, 9)));
+        assert_eq!(open("0/5", "false", Some(12)).await, Ok((12, 9)), "that is not confirmed");
+        assert_eq!(open("0/7", "false", None).await, Ok((9, 9)), "the first start");
+    }
+
     #[tokio::test]
     async fn a_standby_with_the_slot_starts_at_the_end_that_it_has_replayed() {
-        let row = |values: &[&str]| {
-            let mut body = u16::try_from(values.len()).unwrap().to_be_bytes().to_vec();
-            for value in values {
-                body.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
-                body.extend(value.as_bytes());
-            }
-            message(b'D', &body)
-        };
-        let slot = row(&["0/1", "reserved", "pgoutput"]);
+        let slot = row(&["0/1", "reserved", "pgoutput", "0/1", "false"]);
         let said = [&message(b'R', &[0; 4]), READY, &slot, READY, &row(&["0/7"]), READY].concat();
         let (opened, mut far) = log_in(&said).await;
         let start = super::super::slot(&mut opened.unwrap(), &settings(), "db", None).await;
-        assert_eq!(start, Ok(7));
+        assert_eq!(start, Ok((7, 1)));
         let mut asked = Vec::new();
         far.read_to_end(&mut asked).await.unwrap();
         // `pg_current_wal_lsn` fails there.

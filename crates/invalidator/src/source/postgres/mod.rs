@@ -1,11 +1,14 @@
 //! PostgreSQL's logical replication, by the plugin `pgoutput`.
 //!
 //! A replication slot holds the log back until we confirm a position, and we confirm only delivered
-//! positions; so the log is lost only with the slot. A slot is created if there is no checkpoint,
-//! and never if there is one: a vanished slot is a gap.
+//! positions; so the log is lost only with the slot. The position of an open log is not a delivered
+//! one: after a break, reading continues where it ended, and deletes before that may wait. A slot
+//! is created if there is no checkpoint, and never if there is one: a vanished slot is a gap.
 //!
 //! Invalidators of a group use one slot. The server lets one of them read it at a time, and the
-//! next one continues from the confirmed position.
+//! next one continues from the confirmed position. A slot that was created anew also has a later
+//! position, but then nobody executed the changes before it: `restart_lsn` shows the difference,
+//! because the log from there on was written after the slot was created.
 
 mod canary;
 mod check;
@@ -87,6 +90,8 @@ struct Reading {
     recheck: Recheck,
     /// The loss found when the log was opened.
     lacking: Option<String>,
+    /// The position that the slot had when the log was opened.
+    slot_confirmed: u64,
     read: u64,
     reported_at: Instant,
 }
@@ -212,7 +217,7 @@ impl PostgresSource {
         // The position of the group is before that place.
         let is_shared = settings.is_shared && !self.is_stuck;
         let at_end = Settings { is_shared, ..settings.clone() };
-        let start = slot(&mut connection, &at_end, server, from).await?;
+        let (start, slot_confirmed) = slot(&mut connection, &at_end, server, from).await?;
         // The server sends something after half of this at the latest.
         connection.rows("SET wal_sender_timeout = '4s'").await.map_err(failed)?;
         connection.rows(AS_WRITTEN).await.map_err(failed)?;
@@ -241,6 +246,7 @@ impl PostgresSource {
             has_partitions: followed.has_partitions,
             recheck,
             lacking,
+            slot_confirmed,
             read: start,
             reported_at: Instant::now(),
         };
@@ -302,7 +308,8 @@ async fn leads_through(
     Err(if may_come { SourceError::Lost(why) } else { SourceError::Purged(why) })
 }
 
-/// Creates the slot if nothing was delivered yet. Returns the start position.
+/// Creates the slot if nothing was delivered yet. Returns the start position and the one that the
+/// slot has confirmed.
 ///
 /// A standby without the slot is no loss: the primary, which has it, may be back soon. Only a
 /// server that accepts writes can have lost it.
@@ -311,17 +318,18 @@ async fn slot(
     settings: &Settings,
     server: &str,
     from: Option<u64>,
-) -> Result<u64, SourceError> {
+) -> Result<(u64, u64), SourceError> {
     let failed = |failure: Failure| failure.at(server);
     let (name, quoted) = (&settings.slot, literal(&settings.slot));
     let found = found_slot(connection, settings).await.map_err(failed)?;
-    let Some([confirmed, status, plugin]) = found.as_deref() else {
+    let Some([confirmed, status, plugin, restart, active]) = found.as_deref() else {
         let is_standby = is_standby(connection).await.map_err(failed)?;
         if from.is_some() || is_standby && settings.servers.len() > 1 {
             return Err(lacks_slot(settings, server, is_standby));
         }
         let made = timeout(MAKE_MAX, make(connection, &quoted, is_standby)).await;
-        return made.unwrap_or(Err(Failure::Silent)).map_err(failed);
+        let made = made.unwrap_or(Err(Failure::Silent)).map_err(failed)?;
+        return Ok((made, made));
     };
     if plugin != "pgoutput" {
         return Err(SourceError::Wrong(format!(
@@ -337,31 +345,44 @@ async fn slot(
     }
     let confirmed = lsn(confirmed)
         .ok_or_else(|| SourceError::Wrong(format!("{server}: slot {name} has no position")))?;
-    match from {
-        _ if settings.is_shared => Ok(from.unwrap_or(confirmed).max(confirmed)),
-        Some(from) if from < confirmed => Err(SourceError::Purged(format!(
-            "{server}: slot {name} has confirmed {}, after {}",
-            Position::of_lsn(confirmed),
-            Position::of_lsn(from)
-        ))),
-        Some(from) => Ok(from),
+    let start = match from {
+        Some(from) if from >= confirmed => from,
+        Some(_) if settings.is_shared && active == "true" => {
+            return Err(SourceError::Lost(format!("{server}: slot {name} is in use")));
+        }
+        // Another invalidator has executed the changes in between.
+        Some(from) if settings.is_shared && lsn(restart).is_some_and(|lsn| lsn < from) => confirmed,
+        Some(from) => {
+            let (confirmed, from) = (Position::of_lsn(confirmed), Position::of_lsn(from));
+            return Err(SourceError::Purged(match settings.is_shared {
+                true => format!(
+                    "{server}: slot {name} was created after {from}, or another invalidator moved it \
+                     to {confirmed} without a report to this one"
+                ),
+                false => format!("{server}: slot {name} has confirmed {confirmed}, after {from}"),
+            }));
+        }
+        None if settings.is_shared => confirmed,
         // To start at the current end, the changes in the slot are skipped.
         None => {
             let end = connection.text(LOG_END).await.map_err(failed)?;
             lsn(&end)
                 .map(|end| end.max(confirmed))
-                .ok_or_else(|| SourceError::Lost(format!("{server}: no position of its log")))
+                .ok_or_else(|| SourceError::Lost(format!("{server}: no position of its log")))?
         }
-    }
+    };
+    Ok((start, confirmed))
 }
 
-/// The slot's confirmed position, state and plugin; none if there is no slot.
+/// The slot's confirmed position, state, plugin and oldest place in the log, and whether it is in
+/// use; none if there is no slot.
 async fn found_slot(
     connection: &mut Connection,
     settings: &Settings,
 ) -> Result<Option<Vec<String>>, Failure> {
     let query = format!(
-        "SELECT COALESCE(confirmed_flush_lsn::text, ''), COALESCE(wal_status, ''), plugin \
+        "SELECT COALESCE(confirmed_flush_lsn::text, ''), COALESCE(wal_status, ''), plugin, \
+         COALESCE(restart_lsn::text, ''), active::text \
          FROM pg_replication_slots WHERE slot_name = {}",
         literal(&settings.slot)
     );
@@ -408,7 +429,10 @@ impl ChangeSource for PostgresSource {
                     let lacking = self.rotation.opened().filter(|_| from.is_some());
                     reading.lacking = reading.lacking.or(lacking);
                     self.notes.unfit(attempts.faults());
-                    self.confirm(&position);
+                    // Without `from`, confirmed positions may be those of another log. A position
+                    // before the slot's would move the slot back.
+                    let confirmed = from.map_or(0, |_| self.confirmed);
+                    self.confirmed = confirmed.max(reading.slot_confirmed);
                     self.reading = Some(reading);
                     self.is_stuck = false;
                     return Ok(position);

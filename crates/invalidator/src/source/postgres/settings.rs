@@ -25,7 +25,8 @@ pub struct Settings {
     /// The trusted issuers of servers' certificates, in PEM; Mozilla's list if it is `None`.
     pub sslrootcert: Option<PathBuf>,
     /// True if the slot's position belongs to a group of invalidators: confirmed changes were
-    /// executed, so an older checkpoint of this invalidator does not count.
+    /// executed, so an older checkpoint of this invalidator does not count while the slot is the
+    /// same.
     pub is_shared: bool,
     /// The interval of checks while the log is read.
     pub check_every: Duration,
