@@ -51,8 +51,6 @@ struct Parts<M, C, L: LockSession> {
     canary: C,
     /// The group's lock, if there is a group.
     lock: Option<GroupLock<L>>,
-    /// True if the database knows the group's position.
-    knows_position: bool,
 }
 
 /// Follows the log until a signal or a fault ends it.
@@ -84,8 +82,7 @@ pub(crate) async fn run(
                 })
             };
             let source = |_: &Since| MysqlSource::new(settings.clone(), plan.rules.clone());
-            let parts: Parts<_, _, MysqlLock> =
-                Parts { source, canary: writer, lock, knows_position: false };
+            let parts: Parts<_, _, MysqlLock> = Parts { source, canary: writer, lock };
             follow(config, parts, since, start, signals).await
         }
         Kind::Postgresql => {
@@ -104,16 +101,14 @@ pub(crate) async fn run(
                 let settings = postgres::Settings { is_shared, ..settings.clone() };
                 PostgresSource::new(settings, plan.rules.clone())
             };
-            let parts: Parts<_, _, PostgresLock> =
-                Parts { source, canary: writer, lock, knows_position: true };
+            let parts: Parts<_, _, PostgresLock> = Parts { source, canary: writer, lock };
             follow(config, parts, since, start, signals).await
         }
         Kind::Ndjson | Kind::Debezium => {
             let settings = config.lines();
             let source = |_: &Since| LinesSource::new(settings.clone());
             let writer = || None::<(Duration, MysqlCanary)>;
-            let parts: Parts<_, _, MysqlLock> =
-                Parts { source, canary: writer, lock: None, knows_position: false };
+            let parts: Parts<_, _, MysqlLock> = Parts { source, canary: writer, lock: None };
             follow(config, parts, since, start, signals).await
         }
     }
@@ -177,7 +172,7 @@ where
         move || start.arguments(start.before, stats.checkpoints.load(Relaxed) > 0)
     };
     let turns = Turns { config, plan, network, keep, stats, stop };
-    let Parts { source, canary, lock, knows_position } = parts;
+    let Parts { source, canary, lock } = parts;
     if let Some((group, lock)) = config.group().zip(lock) {
         let mut member = Member {
             group,
@@ -187,7 +182,7 @@ where
             stats: Arc::clone(&turns.stats),
             log,
         };
-        turns.take(&mut member, source, canary, since, knows_position).await?;
+        turns.take(&mut member, source, canary, since).await?;
     } else {
         turns.work(source(&since), canary(), since).await?;
     }
@@ -224,7 +219,6 @@ impl Turns<'_> {
         source: impl Fn(&Since) -> S,
         canary: impl Fn() -> Option<(Duration, W)>,
         mut since: Since,
-        knows_position: bool,
     ) -> Result<(), Failure>
     where
         S: ChangeSource + 'static,
@@ -239,7 +233,7 @@ impl Turns<'_> {
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
             };
             let has_checkpoint = checkpoint::read(self.keep.as_ref(), &self.plan.name)?.is_some();
-            if since == Since::Checkpoint && has_waited && !has_checkpoint && !knows_position {
+            if since == Since::Checkpoint && has_waited && !has_checkpoint {
                 since = Since::Unknown;
             }
             let disk_queues = self.disk_queues().await?;

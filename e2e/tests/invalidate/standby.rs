@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use e2e::invalidator::Invalidator;
 use e2e::rows::{self, Shared};
 use rustix::process::Signal;
-use testkit::Rng;
 use testkit::rng::seed_from_env;
 use testkit::stale_reads::assert_consistent;
 use testkit::staleness::judge;
+use testkit::{FaultProxy, Mode, Rng, eventually};
 
 use crate::database::{Database, sessions};
 use crate::harness::{cache, fill, until_absent};
@@ -131,7 +131,7 @@ fn a_stalled_invalidator_waits_after_a_takeover() {
 }
 
 #[test]
-fn a_standby_without_the_position_uses_the_slot_or_reports_it() {
+fn a_standby_without_the_position_reports_it() {
     for make in DATABASES {
         let database = make();
         database.make("items", 9);
@@ -142,19 +142,123 @@ fn a_standby_without_the_position_uses_the_slot_or_reports_it() {
         second.until("working", |working| working == 0);
         let ready = second.page("/readyz");
         assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("not known"), "{ready}");
+        eventually("it waits", || second.log().contains("this one waits"));
+        first.kill();
+        let said = second.ended();
+        assert!(said.contains("how far it came is not known"), "{said}");
+    }
+}
+
+/// Waits until nobody reads the slot.
+fn until_slot_is_free(database: &Database) {
+    let is_free = "SELECT bool_and(NOT active) FROM pg_replication_slots";
+    eventually("the slot is free", || database.sql(is_free).trim() == "t");
+}
+
+/// A new connection, or a new process, starts to read after deletes that wait in memory or on the
+/// disk. Only the slot has their place in the log.
+#[test]
+fn a_new_connection_confirms_no_waiting_deletes() {
+    for is_on_disk in [false, true] {
+        let database = Database::postgres();
+        database.make("items", 9);
+        let server = cache();
+        let way = FaultProxy::before(server.addr());
+        let more = if is_on_disk { "[delivery]\nwindow_keys = 2\naway_after_ms = 20" } else { "" };
+        let [mut first, mut second] = pair(&database, &[way.addr()], more, true);
+        let keys = ["item:1", "item:2", "item:3", "item:4", "item:5", "item:6"];
+        first.start(&[]);
+        fill(&server, &keys);
+        if !is_on_disk {
+            wait_as_second(&first, &mut second);
+        }
+        way.set(Mode::Refuse);
+        for id in 1..=6 {
+            database.sql(&format!("UPDATE items SET v = 0 WHERE id = {id}"));
+        }
+        if is_on_disk {
+            let before = position(&first);
+            first.until("cluster:c0:spool_records", |count| count >= 4);
+            eventually("the checkpoint passes them", || position(&first) != before);
+            first.kill();
+            until_slot_is_free(&database);
+            first.start(&[]);
+        } else {
+            first.until("cluster:c0:waiting", |count| count == 6);
+            database.kill_followers();
+            first.until("source_connects", |count| count > 1);
+        }
+        let reported = "SELECT count(reply_time) FROM pg_stat_replication";
+        eventually("a report to the server", || database.sql(reported).trim() == "1");
+        first.kill();
+        way.set(Mode::Open);
+        if is_on_disk {
+            second.spawn(&[]);
+        }
+        until_absent(&server, &keys, &keys, &second);
+        assert_eq!(second.stat("gaps"), Some(0), "{}", second.log());
+    }
+}
+
+#[test]
+fn a_vanished_or_new_slot_is_a_gap_for_the_waiting_invalidator() {
+    for (is_made, flushes) in [(false, false), (true, false), (true, true)] {
+        let database = Database::postgres();
+        database.make("items", 9);
+        let server = cache();
+        let more = if flushes { "[delivery]\non_gap = \"flush\"" } else { "" };
+        let [mut first, mut second] = pair(&database, &[server.addr()], more, true);
+        first.start(&[]);
+        wait_as_second(&first, &mut second);
+        second.signal(Signal::STOP);
+        first.kill();
+        until_slot_is_free(&database);
         let keys = ["item:1", "item:2"];
         fill(&server, &keys);
-        first.signal(Signal::STOP);
         database.sql("UPDATE items SET v = 0 WHERE id = 1");
-        first.kill();
-        if database.brand().is_some() {
-            let said = second.ended();
-            assert!(said.contains("how far it came is not known"), "{said}");
+        database.sql("SELECT pg_drop_replication_slot('holdall')");
+        if is_made {
+            database.sql("SELECT pg_create_logical_replication_slot('holdall', 'pgoutput')");
+        }
+        second.signal(Signal::CONT);
+        if flushes {
+            until_absent(&server, &keys, &keys, &second);
+            assert_eq!(second.stat("gaps"), Some(1), "{}", second.log());
         } else {
-            // The slot has the position.
-            until_absent(&server, &keys, &keys[..1], &second);
+            let said = second.ended();
+            let why =
+                if is_made { "slot holdall was created after" } else { "slot holdall is gone" };
+            assert!(said.contains(why), "{said}");
         }
     }
+}
+
+/// The standby does not know how far the worker came, but the slot is the same.
+#[test]
+fn a_slot_that_the_worker_moved_is_no_gap() {
+    let database = Database::postgres();
+    database.make("items", 9);
+    let server = cache();
+    let [mut first, mut second] = pair(&database, &[server.addr()], "", true);
+    let keys = ["item:1", "item:2", "item:3"];
+    first.start(&[]);
+    // The slot cannot pass its begin, at which it is still known to the standby.
+    let mut open = database.session();
+    open.run("BEGIN; INSERT INTO items VALUES (100, 0)").unwrap();
+    wait_as_second(&first, &mut second);
+    fill(&server, &keys);
+    second.signal(Signal::STOP);
+    database.sql("UPDATE items SET v = 0 WHERE id = 1");
+    until_absent(&server, &keys, &keys[..1], &first);
+    let known = position(&second).unwrap();
+    let known = known.rsplit_once(':').unwrap().1.split('@').next().unwrap();
+    let moved = format!("SELECT confirmed_flush_lsn > '{known}' FROM pg_replication_slots");
+    eventually("the slot moves", || database.sql(&moved).trim() == "t");
+    first.kill();
+    second.signal(Signal::CONT);
+    database.sql("UPDATE items SET v = 0 WHERE id = 2");
+    until_absent(&server, &keys, &keys[..2], &second);
+    assert_eq!(second.stat("gaps"), Some(0), "{}", second.log());
 }
 
 #[test]
