@@ -57,17 +57,22 @@ struct Conversation {
 impl Conversation {
     /// True if the conversation on `channel` may start; [`Self::close`] then ends it.
     fn begin(&mut self, channel: &Channel) -> io::Result<bool> {
-        self.socket = Some(channel.as_fd().try_clone_to_owned()?);
+        if !self.is_closed {
+            self.socket = Some(channel.as_fd().try_clone_to_owned()?);
+        }
         Ok(!self.is_closed)
     }
 
-    /// Ends it with this successor, unless the server ended first.
-    fn agree(&mut self, successor: Successor) -> Result<Pid, Refused> {
+    /// Ends it with this result, unless the server ended first.
+    fn end(&mut self, agreed: Result<Successor, Refused>) -> Result<Pid, Refused> {
+        // The other side waits until all copies are closed.
+        self.socket = None;
         if self.is_closed {
             return Err(Refused::Ending);
         }
+        let successor = agreed?;
         let pid = successor.pid;
-        (self.socket, self.successor) = (None, Some(successor));
+        self.successor = Some(successor);
         Ok(pid)
     }
 
@@ -211,8 +216,8 @@ impl Shared {
         if !self.conversation().begin(&channel)? {
             return Err(Refused::Ending);
         }
-        let pid = self.negotiate(&channel)?;
-        self.conversation().agree(Successor { channel, pid })
+        let agreed = self.negotiate(&channel).map(|pid| Successor { channel, pid });
+        self.conversation().end(agreed)
     }
 
     /// Offers the sockets, and returns the process that is ready to serve them.
@@ -318,10 +323,20 @@ mod tests {
         assert!(ours.receive(Duration::from_secs(24 * 3600)).unwrap().is_none());
         assert!(closing.join().unwrap(), "no successor");
         let pid = rustix::process::getpid();
-        let late = conversation.lock().unwrap().agree(Successor { channel: ours, pid });
+        let late = conversation.lock().unwrap().end(Ok(Successor { channel: ours, pid }));
         assert!(matches!(late, Err(Refused::Ending)), "{late:?}");
         let (next, _client) = pair();
         assert!(!conversation.lock().unwrap().begin(&next).unwrap());
+    }
+
+    #[test]
+    fn a_refused_side_sees_the_end_of_the_conversation() {
+        let (ours, client) = pair();
+        let mut conversation = Conversation::default();
+        assert!(conversation.begin(&ours).unwrap());
+        conversation.end(Err(Refused::Senseless)).unwrap_err();
+        drop(ours);
+        assert!(client.receive(Duration::from_secs(24 * 3600)).unwrap().is_none());
     }
 
     #[test]
@@ -330,7 +345,7 @@ mod tests {
         let mut conversation = Conversation::default();
         assert!(conversation.begin(&ours).unwrap());
         let pid = rustix::process::getpid();
-        conversation.agree(Successor { channel: ours, pid }).unwrap();
+        conversation.end(Ok(Successor { channel: ours, pid })).unwrap();
         let successor = conversation.close().unwrap();
         client.send("serving", &[]).unwrap();
         assert_eq!(hear(&successor.channel).unwrap().text, "serving");
