@@ -1,13 +1,14 @@
 //! Distances for caches in which items weigh their size: see [`crate::trials`].
 //!
 //! Such a cache evicts the item with the greatest *weighed age*: the time since its last use, times
-//! its bytes. It hits a key of weighed age *w* if it has room for all items of less. So the bytes
-//! of the known keys by weighed age, summed periodically, convert *w* to a distance.
+//! the weight of its bytes. It hits a key of weighed age *w* if it has room for all items of less.
+//! So the bytes of the known keys by weighed age, summed periodically, convert *w* to a distance.
 
 use narrow::low_u32;
 
 use super::order::{Known, Order};
 use crate::histogram::Histogram;
+use crate::trials::weight_of;
 
 /// Reads of all keys in a unit of time: 32 bits of it are enough.
 const READS_OF_A_TICK: f64 = 64.0;
@@ -45,7 +46,8 @@ impl Clock {
 
     /// A key's weighed age.
     pub(super) fn weighed_age(self, known: &Known) -> u64 {
-        u64::from(self.tick().wrapping_sub(known.used_at)) * u64::from(known.bytes)
+        let age = f64::from(self.tick().wrapping_sub(known.used_at));
+        super::cut(age * weight_of(f64::from(known.bytes)))
     }
 }
 

@@ -5,6 +5,7 @@
 use super::Candidate;
 use crate::index::Index;
 use crate::log::{Access, Kind};
+use crate::trials::weight_of;
 use narrow::{to_u8, to_u16};
 use std::num::NonZeroU64;
 
@@ -342,8 +343,7 @@ impl Miniature {
         let sizes = if self.candidate.weighs_size { SIZES } else { 1 };
         let mut oldest = None::<(f64, u16)>;
         for (size, queues) in self.queues[..sizes].iter().enumerate() {
-            // As in the server's store: twice the bytes, twice the age.
-            let weight = f64::from(1_u32 << size);
+            let weight = weight_of(f64::from(1_u32 << size));
             let factors = [f64::from(self.candidate.newcomer_factor), 1.0];
             for (queue, factor) in queues.iter().zip(factors) {
                 if queue.oldest == NONE {

@@ -2,9 +2,9 @@
 //!
 //! * A newcomer counts as older than it is by a *factor*. So newcomers that are never read leave
 //!   early, and items that were read once keep their lifetime. With a factor of 1 this is LRU.
-//! * If enabled, items *weigh* their size: an item of twice the bytes counts as twice as old. An
-//!   item costs its bytes for as long as it is not read, so all items that stay earn the same per
-//!   byte. A class of small items, of which a page holds many hits, gets more pages.
+//! * If enabled, items *weigh* their size: an item of twice the bytes counts as 2.8 times as old,
+//!   the power of 1.5. An item costs its bytes for as long as it is not read, so a class of small
+//!   items, of which a page holds many hits, gets more pages.
 //!
 //! Neither helps with every load: newcomers are worth more than others if popularity shifts. The
 //! caller chooses by the load that it observes.
@@ -145,7 +145,9 @@ impl Tuning {
         if self.weighs_size.load(Ordering::Relaxed) == 0 {
             return BYTES_OF_ONE;
         }
-        chunk_bytes as u128
+        // The power of 1.5, as in the miniatures of the `sampling` crate.
+        let bytes = chunk_bytes as u128;
+        (bytes * bytes.isqrt() / BYTES_OF_ONE.isqrt()).max(1)
     }
 }
 
@@ -159,8 +161,8 @@ mod tests {
         let tuning = Tuning::new(Policy::Auto);
         tuning.set(by_size);
         assert_eq!(tuning.weighed(256, 1000), 1000);
-        assert_eq!(tuning.weighed(64, 1000), 250);
-        assert_eq!(tuning.weighed(4096, 1000), 16_000);
+        assert_eq!(tuning.weighed(64, 1000), 125);
+        assert_eq!(tuning.weighed(4096, 1000), 64_000);
         assert_eq!(tuning.weighed(4096, u64::MAX), u64::MAX);
         let there_and_back = tuning.unweighed(4096, tuning.weighed(4096, 1_000_000));
         assert!((999_000..1_000_001).contains(&there_and_back), "{there_and_back}");
