@@ -3,8 +3,8 @@
 //! There are limits on the connections, the streams among them, the head and the body of a request,
 //! the time for a head, and the time in which a client reads nothing. If the maximum number of
 //! connections is open, the oldest one without an admitted request makes room for a new one, so
-//! silent clients and wrong passwords cannot keep others out. Potentially slow work runs in separate
-//! threads, a few at a time.
+//! silent clients and wrong passwords cannot keep others out. Potentially slow work runs in
+//! separate threads, a few at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
