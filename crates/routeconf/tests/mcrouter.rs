@@ -252,9 +252,9 @@ fn pool_weights_and_tags_set_the_hash() {
     assert_eq!(ketama.function.name(), "Ketama");
 }
 
-/// libmemcached hashes whole keys, mcrouter the part before its hash stop.
+/// mcrouter hashes the part before its hash stop, libmemcached whole keys.
 #[test]
-fn the_hash_stop_is_not_libmemcacheds() {
+fn keys_count_up_to_the_hash_stop_without_a_filter() {
     let part = |hash: &str| {
         let text = with_pools(&format!(r#"{{"type": "PoolRoute", "pool": "A", "hash": {hash}}}"#));
         match &root(&good(&text)).route {
@@ -262,12 +262,11 @@ fn the_hash_stop_is_not_libmemcacheds() {
             other => panic!("{other:?}"),
         }
     };
-    for name in ["Ketama", "KetamaWeighted", "Modula"] {
-        assert_eq!(part(&format!(r#""{name}""#)), KeyPart::Whole, "{name}");
-        let stopped = format!(r#"{{"hash_func": "{name}", "filter": "stop"}}"#);
-        assert_eq!(part(&stopped), KeyPart::BeforeHashStop, "{name}");
+    for name in ["Ketama", "KetamaWeighted", "Modula", "Jump"] {
+        let whole = format!(r#"{{"hash_func": "{name}", "filter": "none"}}"#);
+        assert_eq!(part(&whole), KeyPart::Whole, "{name}");
     }
-    for name in ["Ch3", "Crc32", "Jump"] {
+    for name in ["Ketama", "KetamaWeighted", "Modula", "Jump", "Ch3", "Crc32"] {
         assert_eq!(part(&format!(r#""{name}""#)), KeyPart::BeforeHashStop, "{name}");
     }
 }

@@ -30,7 +30,7 @@ pub enum KeyPart {
     HashTag([u8; 2]),
     /// memcached's proxy with `filter = "tags"`: between these two, even if that is empty.
     Tags([u8; 2]),
-    /// Both without, and libmemcached.
+    /// Both without, and libmemcached: `filter = "none"`.
     Whole,
 }
 

@@ -121,10 +121,9 @@ impl Builder<'_> {
             other => return Err(Box::new(unknown_function(other, at))),
         };
         let key_part = match function {
-            HashFunction::Jump { .. } => filter(fields, KeyPart::BeforeHashStop)?,
-            HashFunction::Ketama { .. } | HashFunction::Modula { .. } => {
-                filter(fields, KeyPart::Whole)?
-            }
+            HashFunction::Jump { .. }
+            | HashFunction::Ketama { .. }
+            | HashFunction::Modula { .. } => filter(fields)?,
             _ => KeyPart::BeforeHashStop,
         };
         let hash = Hash { function, salt, key_part, buckets: None };
@@ -226,14 +225,14 @@ fn seed(fields: &Fields<'_>) -> Fallible<u64> {
     }
 }
 
-/// The `filter` and `filter_conf` of memcached's proxy, `without` if there is none. In memcached's
-/// proxy a key counts whole then, which is `none` here.
-fn filter(fields: &Fields<'_>, without: KeyPart) -> Fallible<KeyPart> {
+/// The `filter` and `filter_conf` of memcached's proxy. Without one, a key counts up to mcrouter's
+/// hash stop, as with every other function; in memcached's proxy and in libmemcached it counts
+/// whole, which is `none` here.
+fn filter(fields: &Fields<'_>) -> Fallible<KeyPart> {
     let conf = fields.text("filter_conf")?;
     let wrong = |what: &str| fail(fields.place("filter_conf"), what.to_owned());
     match (fields.text("filter")?, conf.map(str::as_bytes)) {
-        (None, None) => Ok(without),
-        (Some("stop"), None | Some(HASH_STOP)) => Ok(KeyPart::BeforeHashStop),
+        (None, None) | (Some("stop"), None | Some(HASH_STOP)) => Ok(KeyPart::BeforeHashStop),
         (Some("stop"), Some([])) => {
             wrong("'filter_conf' of a stop is a text, \"|#|\" for instance")
         }
