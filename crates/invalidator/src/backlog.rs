@@ -12,7 +12,8 @@
 //! *Draining*: the cluster is back and few records are left, so new deliveries wait in memory
 //! again. Deliveries on the disk count as acknowledged: a restart finds them there.
 //!
-//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
+//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them. The
+//! checkpoint depends on the number of records, which is stored before an acknowledgement.
 
 use std::collections::VecDeque;
 use std::io;
@@ -287,10 +288,11 @@ impl<S: DiskQueue> Backlog<S> {
         self.state().staged_weight -= weight;
         self.own().waiting.fetch_sub(keys as u64, Relaxed);
         self.own().spooled.fetch_add(keys as u64, Relaxed);
+        // This comes first: what is acknowledged and not counted was executed.
+        self.count();
         if let Some(last) = batch.last() {
             self.publish_ack(last.seq);
         }
-        self.count();
         self.room.notify_one();
         self.arrived.notify_one();
     }
@@ -313,13 +315,6 @@ impl<S: DiskQueue> Backlog<S> {
             self.own().spool_records.store(held.records, Relaxed);
             self.own().spool_bytes.store(held.bytes, Relaxed);
         }
-    }
-
-    /// True while deliveries wait on the disk, or are being written to it.
-    #[must_use]
-    pub fn has_on_disk(&self) -> bool {
-        let has_records = |queue: &S| queue.held().records > 0;
-        self.disk_queue.as_ref().is_some_and(has_records) || self.state().staged_weight > 0
     }
 
     /// The place from which the cluster takes next.

@@ -6,7 +6,8 @@
 //! database learns it some seconds after the status port reports it, so that those that wait do not
 //! lag behind PostgreSQL's slot.
 //!
-//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them.
+//! The atomics here are counters for `stats`. Relaxed is enough: no other data depends on them. A
+//! cluster's acknowledgement comes after the number of records that it put on the disk.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 pub(crate) const HAND_OVER: Duration = Duration::from_secs(5);
 
 /// The task that saves positions.
-pub(crate) struct CheckpointWriter<K, H> {
+pub(crate) struct CheckpointWriter<K> {
     /// The source's name.
     pub(crate) name: String,
     /// The storage of the checkpoint.
@@ -46,8 +47,6 @@ pub(crate) struct CheckpointWriter<K, H> {
     pub(crate) delivered: watch::Sender<Option<(u64, Position)>>,
     /// The minimum age of what `delivered` receives.
     pub(crate) hand_over: Duration,
-    /// Returns the clusters whose deletes wait on the disk.
-    pub(crate) on_disk: H,
     /// The pause between two checks of `acks`.
     pub(crate) every: Duration,
     /// Counts saves and failures.
@@ -56,7 +55,7 @@ pub(crate) struct CheckpointWriter<K, H> {
     pub(crate) log: fn(&str),
 }
 
-impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
+impl<K: Keep> CheckpointWriter<K> {
     /// Runs until the task of every cluster has ended.
     pub(crate) async fn run(mut self) {
         let mut saved: Option<(u64, Position)> = None;
@@ -71,7 +70,7 @@ impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
                 if is_stored {
                     self.confirm(seq, &position);
                 }
-                let on_disk = (self.on_disk)();
+                let on_disk = self.on_disk();
                 is_spooled = !on_disk.is_empty();
                 let kept = self.keep(&position, on_disk).await;
                 self.note(&kept, &mut failures);
@@ -86,13 +85,17 @@ impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
             }
             // Deletes are on the disk before they count as acknowledged. So work acknowledged above
             // that is not there now was executed.
-            if (self.on_disk)().is_empty()
+            if self.on_disk().is_empty()
                 && let Some(delivered) = saved.take()
             {
                 if std::mem::take(&mut is_spooled) {
-                    // If it fails, the file names folders that are still there.
+                    // If it fails, the file names folders that are still there, and the position is
+                    // saved again in the next turn.
                     let kept = self.keep(&delivered.1, Vec::new()).await;
                     self.note(&kept, &mut failures);
+                    if kept.is_err() {
+                        self.positions.give_back(delivered.0, delivered.1.clone());
+                    }
                 }
                 *self.stats.delivered_position.lock() = delivered.1.to_string();
                 aging.newest = Some(delivered);
@@ -106,6 +109,13 @@ impl<K: Keep, H: Fn() -> Vec<String>> CheckpointWriter<K, H> {
             }
             sleep(self.every).await;
         }
+    }
+
+    /// The clusters whose deletes wait on the disk. Their numbers outlive their tasks.
+    fn on_disk(&self) -> Vec<String> {
+        let clusters = self.stats.clusters.iter();
+        let on_disk = clusters.filter(|cluster| cluster.spool_records.load(Relaxed) > 0);
+        on_disk.map(|cluster| cluster.name.clone()).collect()
     }
 
     async fn keep(&self, position: &Position, spooled: Vec<String>) -> io::Result<()> {
@@ -184,7 +194,6 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
-    use std::sync::atomic::AtomicBool;
 
     use tokio::task::JoinHandle;
 
@@ -198,7 +207,6 @@ mod tests {
         positions: Positions,
         confirmed: watch::Receiver<Option<(u64, Position)>>,
         delivered: watch::Receiver<Option<(u64, Position)>>,
-        has_on_disk: Arc<AtomicBool>,
         stats: Arc<Stats>,
         task: JoinHandle<()>,
     }
@@ -214,9 +222,7 @@ mod tests {
             let positions = Positions::default();
             let (confirm, confirmed) = watch::channel(None);
             let (deliver, delivered) = watch::channel(None);
-            let (has_on_disk, stats) =
-                (Arc::new(AtomicBool::new(false)), Arc::new(Stats::new(Vec::new())));
-            let disk = Arc::clone(&has_on_disk);
+            let stats = Arc::new(Stats::new(["east".to_owned(), "west".to_owned()]));
             let writer = CheckpointWriter {
                 name: "shop".to_owned(),
                 keep: Arc::clone(&keep),
@@ -226,19 +232,20 @@ mod tests {
                 confirm,
                 delivered: deliver,
                 hand_over: Duration::ZERO,
-                on_disk: move || {
-                    disk.load(Relaxed).then(|| "east".to_owned()).into_iter().collect()
-                },
                 every: Duration::from_millis(1),
                 stats: Arc::clone(&stats),
                 log: |_| {},
             };
             let task = tokio::spawn(writer.run());
-            Self { keep, acks, positions, confirmed, delivered, has_on_disk, stats, task }
+            Self { keep, acks, positions, confirmed, delivered, stats, task }
         }
 
         fn kept(&self) -> Option<Position> {
             checkpoint::read(&*self.keep, "shop").unwrap().map(|kept| kept.position)
+        }
+
+        fn put_on_disk(&self, records: u64) {
+            self.stats.clusters[0].spool_records.store(records, Relaxed);
         }
 
         fn spooled(&self) -> Vec<String> {
@@ -261,17 +268,38 @@ mod tests {
         assert_eq!(rig.kept(), Some(at(10)));
         rig.delivered.wait_for(|seen| *seen == Some((1, at(10)))).await.unwrap();
         // The position of work on the disk is saved, but not reported as delivered.
-        rig.has_on_disk.store(true, Relaxed);
+        rig.put_on_disk(1);
         rig.acks[1].send(2).unwrap();
         rig.confirmed.wait_for(|seen| *seen == Some((2, at(20)))).await.unwrap();
         assert_eq!((rig.kept(), rig.delivered.borrow().clone()), (Some(at(20)), Some((1, at(10)))));
         assert_eq!(rig.spooled(), ["east"]);
-        rig.has_on_disk.store(false, Relaxed);
+        rig.put_on_disk(0);
         rig.delivered.wait_for(|seen| *seen == Some((2, at(20)))).await.unwrap();
         assert_eq!((rig.kept(), rig.spooled()), (Some(at(20)), vec![]));
         assert_eq!(rig.stats.checkpoints.load(Relaxed), 3);
         drop(rig.acks);
         rig.task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_could_not_be_removed_from_the_file_is_removed_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rig = Rig::of(folder.path().join("here/cp"));
+        std::fs::create_dir(folder.path().join("here")).unwrap();
+        rig.put_on_disk(1);
+        rig.positions.push(1, at(10));
+        rig.acks.iter().for_each(|acks| acks.send(1).unwrap());
+        rig.confirmed.wait_for(|seen| *seen == Some((1, at(10)))).await.unwrap();
+        assert_eq!(rig.spooled(), ["east"]);
+        std::fs::rename(folder.path().join("here"), folder.path().join("away")).unwrap();
+        rig.put_on_disk(0);
+        rig.delivered.wait_for(|seen| *seen == Some((1, at(10)))).await.unwrap();
+        assert!(rig.stats.checkpoint_fails.load(Relaxed));
+        std::fs::rename(folder.path().join("away"), folder.path().join("here")).unwrap();
+        while rig.stats.checkpoint_fails.load(Relaxed) {
+            sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!((rig.kept(), rig.spooled()), (Some(at(10)), vec![]));
     }
 
     #[tokio::test]

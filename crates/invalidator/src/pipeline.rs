@@ -107,7 +107,6 @@ where
         confirm,
         delivered: deliver,
         hand_over: HAND_OVER,
-        on_disk: on_disk(&plan, &backlogs),
         every: plan.checkpoint_every,
         stats: Arc::clone(&stats),
         log: world.log,
@@ -157,21 +156,6 @@ where
         checkpoint::note_lacking(keep.as_ref(), &plan.name).await?;
     }
     ended
-}
-
-/// Returns the clusters whose deletes wait on the disk. It does not keep the backlogs, because the
-/// checkpoint's task ends when they are gone.
-fn on_disk<S: DiskQueue>(
-    plan: &Plan,
-    backlogs: &[Arc<Backlog<S>>],
-) -> impl Fn() -> Vec<String> + Send + use<S> {
-    let names = plan.clusters.iter().map(|cluster| cluster.name.clone());
-    let disks: Vec<_> = names.zip(backlogs.iter().map(Arc::downgrade)).collect();
-    move || {
-        let mut on_disk = disks.clone();
-        on_disk.retain(|(_, disk)| disk.upgrade().is_none_or(|backlog| backlog.has_on_disk()));
-        on_disk.into_iter().map(|(name, _)| name).collect()
-    }
 }
 
 /// How a run starts.

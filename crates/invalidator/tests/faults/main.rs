@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
 mod broken_at_once;
+mod clean_end;
 mod failed_check;
 mod other_log;
 mod unseen_end;
