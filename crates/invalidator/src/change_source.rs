@@ -109,6 +109,12 @@ pub trait ChangeSource: Send {
         None
     }
 
+    /// The reason why a log that was followed before may lack changes, if no log was read after
+    /// that.
+    fn lacking(&self) -> Option<String> {
+        None
+    }
+
     /// Everything up to this position of the open log was delivered, so the database need not keep
     /// that log for us.
     fn confirm(&mut self, position: &Position);

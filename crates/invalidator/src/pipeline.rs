@@ -97,10 +97,9 @@ where
     let positions = Positions::default();
     let (confirm, confirmed) = watch::channel(None);
     let (deliver, delivered) = watch::channel(None);
-    let keep = Arc::clone(&world.keep);
     let checkpoint_writer = CheckpointWriter {
         name: plan.name.clone(),
-        keep: Arc::clone(&keep),
+        keep: Arc::clone(&world.keep),
         stored,
         acks,
         positions: positions.clone(),
@@ -111,10 +110,8 @@ where
         stats: Arc::clone(&stats),
         log: world.log,
     };
-    tasks.spawn(async move {
-        checkpoint_writer.run().await;
-        Ok(())
-    });
+    let mut writing = JoinSet::new();
+    writing.spawn(checkpoint_writer.run());
     let mut follower = Follower {
         plan: &plan,
         dispatcher: Dispatcher::new(backlogs, positions),
@@ -142,9 +139,13 @@ where
             };
             (Err(ended), false)
         }
+        _ = writing.join_next() => (Err(Ended::Broken), false),
     };
     drop(follower);
-    let delivered = async { while tasks.join_next().await.is_some() {} };
+    let delivered = async {
+        while tasks.join_next().await.is_some() {}
+        writing.join_next().await;
+    };
     if is_over {
         // The changes already read cannot be read again.
         tokio::select! { () = delivered => {}, _ = stop.wait_for(|stop| *stop) => {} }
@@ -152,10 +153,25 @@ where
         // Delivers the changes already read and saves their position, within a time limit.
         let _ = timeout(plan.limits.answer_within * 2, delivered).await;
     }
+    let ended = with_missing(ended, source.lacking());
     if let Err(Ended::Lacking(_)) = &ended {
-        checkpoint::note_lacking(keep.as_ref(), &plan.name).await?;
+        // The checkpoint's task ends after the clusters' tasks, and would overwrite the note.
+        tasks.shutdown().await;
+        writing.join_next().await;
+        checkpoint::note_lacking(world.keep.as_ref(), &plan.name).await?;
     }
     ended
+}
+
+/// The end of a run, which is one for missing changes if the log may lack some.
+fn with_missing(ended: Result<(), Ended>, lacking: Option<String>) -> Result<(), Ended> {
+    match (ended, lacking) {
+        (Ok(()), Some(why)) => Err(Ended::Lacking(why)),
+        (Err(ended), Some(why)) if !matches!(ended, Ended::Lacking(_)) => {
+            Err(Ended::Lacking(format!("{ended}; {why}")))
+        }
+        (ended, _) => ended,
+    }
 }
 
 /// How a run starts.

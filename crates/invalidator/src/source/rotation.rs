@@ -14,7 +14,8 @@
 //! So this is no gap while another server, which cannot be followed now, may have the position.
 //!
 //! A server whose check failed may be repaired before the next attempt. Its log still lacks the
-//! changes of that time, so the reason is kept until another commit was read.
+//! changes of that time, so the reason is kept until another commit was read. It is a loss at once
+//! only if the check of every server failed: otherwise, the log of another one may have everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,13 +28,16 @@ use crate::change_source::SourceError;
 /// shorter.
 const AWAITED_MAX: Duration = Duration::from_mins(5);
 
+/// The time after which a server whose log did not reach back to the position is read again.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
 /// The turns of a source's servers.
 #[derive(Debug)]
 pub(super) struct Rotation {
     servers: usize,
     turn: usize,
-    /// True once the log of a server was opened.
-    has_followed: bool,
+    /// The servers whose logs were opened.
+    followed: BTreeSet<usize>,
     /// The servers whose open logs ended with a fault that a retry does not fix, since the last
     /// commit was read.
     unfit: BTreeSet<usize>,
@@ -41,7 +45,7 @@ pub(super) struct Rotation {
     broken: BTreeSet<usize>,
     /// The servers whose open logs did not reach back to the position, since the last commit was
     /// read.
-    purged: BTreeMap<usize, String>,
+    purged: BTreeMap<usize, (Instant, String)>,
     /// The servers whose logs may lack changes after the last commit that was read.
     lacking: BTreeMap<usize, String>,
     /// The time since which servers that lack the position wait for one that may have it.
@@ -54,7 +58,7 @@ impl Rotation {
         Self {
             servers,
             turn: 0,
-            has_followed: false,
+            followed: BTreeSet::new(),
             unfit: BTreeSet::new(),
             broken: BTreeSet::new(),
             purged: BTreeMap::new(),
@@ -70,7 +74,8 @@ impl Rotation {
 
     /// Begins to try each server once.
     pub(super) fn attempts(&self) -> Attempts {
-        Attempts { is_first: !self.has_followed, ..Attempts::default() }
+        let (servers, is_first) = (self.servers, self.followed.is_empty());
+        Attempts { servers, is_first, ..Attempts::default() }
     }
 
     /// The current server cannot be followed now.
@@ -102,23 +107,33 @@ impl Rotation {
     /// The log of the current server is open. Returns the reason why it may lack changes, if an
     /// earlier attempt found one.
     pub(super) fn opened(&mut self) -> Option<String> {
-        self.has_followed = true;
-        self.awaited_since = None;
+        self.followed.insert(self.current());
+        // A server that lacked the position may lack it still.
+        if !self.purged.contains_key(&self.current()) {
+            self.awaited_since = None;
+        }
         self.lacking.remove(&self.current())
+    }
+
+    /// The reason why the log of a server that was followed before may lack changes. A server that
+    /// was never followed may be one that always lacks some, and is read only after a check.
+    pub(super) fn lacking(&self) -> Option<String> {
+        let (_, why) = self.lacking.iter().find(|(server, _)| self.followed.contains(server))?;
+        Some(why.clone())
     }
 
     /// A commit was read.
     pub(super) fn read(&mut self) {
         self.unfit.clear();
         self.broken.clear();
-        self.purged.clear();
+        self.forget_position();
         self.lacking.clear();
     }
 
     /// The open log of the current server does not reach back to the position. Turns to the server
     /// to try next, and returns the source's error.
     pub(super) fn ended_without_position(&mut self, why: String) -> SourceError {
-        self.purged.insert(self.current(), why.clone());
+        self.purged.insert(self.current(), (Instant::now(), why.clone()));
         self.advance();
         if self.purged.len() < self.servers {
             return SourceError::Lost(why);
@@ -127,28 +142,33 @@ impl Rotation {
     }
 
     /// The reason why the current server's log does not reach back to the position, if reading it
-    /// showed that.
+    /// showed that a moment ago. Later, another server may have its address.
     pub(super) fn lacks_position(&self) -> Option<SourceError> {
-        self.purged.get(&self.current()).cloned().map(SourceError::Purged)
+        let (at, why) = self.purged.get(&self.current())?;
+        (at.elapsed() < ASK_AGAIN).then(|| SourceError::Purged(why.clone()))
     }
 
     /// The position is no longer wanted.
     pub(super) fn forget_position(&mut self) {
         self.purged.clear();
+        self.awaited_since = None;
     }
 
     /// The source's error after every server failed, where a server without the position may be a
     /// former primary.
     pub(super) fn gap_unless_awaited(&mut self, attempts: Attempts) -> SourceError {
         let others = [&attempts.lost[..], &attempts.wrong].concat().join("; ");
-        let Some(why) = attempts.purged.as_ref().filter(|_| !others.is_empty()) else {
+        let is_awaited = !others.is_empty() && !attempts.is_over();
+        let Some(why) = attempts.purged.as_ref().filter(|_| is_awaited) else {
             self.awaited_since = None;
             return attempts.error();
         };
         let since = *self.awaited_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= AWAITED_MAX {
             self.awaited_since = None;
-            return SourceError::Purged(format!("{why}; {others}; for {AWAITED_MAX:?}"));
+            return SourceError::Purged(format!(
+                "{why}; {others}; for {AWAITED_MAX:?}, as after each start while it is in servers"
+            ));
         }
         SourceError::Lost(format!(
             "{why}; another server may have the position: {others}; this is a gap only after {AWAITED_MAX:?}"
@@ -158,6 +178,9 @@ impl Rotation {
     /// The log was read up to its end.
     pub(super) fn reached_end(&mut self) {
         self.broken.clear();
+        if self.purged.remove(&self.current()).is_some() {
+            self.awaited_since = None;
+        }
     }
 
     /// The log of the current server is damaged at this place.
@@ -191,12 +214,13 @@ impl Rotation {
 /// The failures of servers that were tried in turn.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
+    servers: usize,
     is_first: bool,
     lost: Vec<String>,
     purged: Option<String>,
     wrong: Vec<String>,
-    /// True if the log of one of the servers in `wrong` may lack changes.
-    is_lacking: bool,
+    /// The number of servers in `wrong` whose logs may lack changes.
+    lacking: usize,
 }
 
 impl Attempts {
@@ -210,13 +234,19 @@ impl Attempts {
             SourceError::Lost(why) => self.lost.push(why),
             SourceError::Purged(why) => self.purged = Some(why),
             SourceError::Wrong(why) if !self.is_first => self.wrong.push(why),
-            SourceError::Lacking(why) if !self.is_first => {
+            SourceError::Lacking(why) => {
                 self.wrong.push(why);
-                self.is_lacking = true;
+                self.lacking += 1;
             }
             error => return Err(error),
         }
         Ok(())
+    }
+
+    /// True after a failed check at the start, which ends the invalidator. The other servers are
+    /// only checked: if one is fit or does not answer, its log may have all changes.
+    pub(super) const fn is_over(&self) -> bool {
+        self.is_first && self.lacking > 0
     }
 
     /// The faults of servers that a retry does not fix, after another server could be followed.
@@ -226,17 +256,20 @@ impl Attempts {
 
     /// The source's error after every server failed.
     pub(super) fn error(mut self) -> SourceError {
+        if self.lacking == self.servers {
+            return SourceError::Lacking(self.wrong.join("; "));
+        }
+        if self.is_over() {
+            return SourceError::Wrong(self.wrong.join("; "));
+        }
         if let Some(why) = self.purged {
             return SourceError::Purged(why);
         }
-        let is_wrong = self.lost.is_empty() && !self.wrong.is_empty();
-        self.lost.append(&mut self.wrong);
-        let why = self.lost.join("; ");
-        match (is_wrong, self.is_lacking) {
-            (true, true) => SourceError::Lacking(why),
-            (true, false) => SourceError::Wrong(why),
-            (false, _) => SourceError::Lost(why),
+        if self.lost.is_empty() {
+            return SourceError::Wrong(self.wrong.join("; "));
         }
+        self.lost.append(&mut self.wrong);
+        SourceError::Lost(self.lost.join("; "))
     }
 }
 
@@ -302,11 +335,19 @@ mod tests {
     #[test]
     fn a_failed_check_of_every_server_is_a_loss() {
         let rotation = Rotation::new(2);
-        assert_eq!(tried(&rotation, &[lacking("a"), lost("b")]), lacking("a"));
+        // The other one may have everything.
+        assert_eq!(tried(&rotation, &[lacking("a"), lost("b")]), wrong("a"));
+        assert_eq!(tried(&rotation, &[lost("a"), lacking("b")]), wrong("b"));
+        assert_eq!(tried(&rotation, &[purged("a"), lacking("b")]), wrong("b"));
+        // The second one is fit.
+        assert_eq!(tried(&rotation, &[lacking("a")]), wrong("a"));
+        assert_eq!(tried(&rotation, &[lacking("a"), lacking("b")]), lacking("a; b"));
+        assert_eq!(tried(&Rotation::new(1), &[lacking("a")]), lacking("a"));
         let mut rotation = Rotation::new(2);
         rotation.opened();
         assert_eq!(tried(&rotation, &[lacking("a"), lost("b")]), lost("b; a"));
-        assert_eq!(tried(&rotation, &[lacking("a"), wrong("b")]), lacking("a; b"));
+        assert_eq!(tried(&rotation, &[lacking("a"), wrong("b")]), wrong("a; b"));
+        assert_eq!(tried(&rotation, &[lacking("a"), lacking("b")]), lacking("a; b"));
     }
 
     /// The first server may be a former primary, and the second one the primary, which restarts.
@@ -329,12 +370,46 @@ mod tests {
             }
             assert!(matches!(tried_in_turn(&mut rotation, &without), SourceError::Lost(_)));
             advance(AWAITED_MAX).await;
-            assert_eq!(tried_in_turn(&mut rotation, &without), purged("a; b; for 300s"));
+            assert_eq!(
+                tried_in_turn(&mut rotation, &without),
+                purged("a; b; for 300s, as after each start while it is in servers")
+            );
         }
     }
 
-    #[test]
-    fn a_log_that_ends_before_the_position_is_a_gap_if_all_do() {
+    /// A server without the position, which is asked again, does not end the wait for another.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_lacked_the_position_is_asked_again() {
+        let mut rotation = Rotation::new(2);
+        rotation.opened();
+        let without = [purged("a"), lost("b")];
+        let mut awaited = Duration::ZERO;
+        loop {
+            assert_eq!(rotation.ended_without_position("a".to_owned()), lost("a"));
+            rotation.turn_to(0);
+            assert_eq!(rotation.lacks_position(), Some(purged("a")));
+            if let SourceError::Purged(_) = tried_in_turn(&mut rotation, &without) {
+                break;
+            }
+            advance(ASK_AGAIN).await;
+            awaited += ASK_AGAIN;
+            rotation.turn_to(0);
+            assert_eq!(rotation.lacks_position(), None);
+            rotation.opened();
+        }
+        assert_eq!(awaited, AWAITED_MAX);
+        // Another server has its address, and sends what follows the position.
+        rotation.turn_to(0);
+        rotation.ended_without_position("a".to_owned());
+        rotation.turn_to(0);
+        rotation.opened();
+        rotation.reached_end();
+        rotation.turn_to(1);
+        assert_eq!(rotation.ended_without_position("b".to_owned()), lost("b"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_ends_before_the_position_is_a_gap_if_all_do() {
         let mut rotation = Rotation::new(2);
         rotation.opened();
         assert_eq!(rotation.ended_without_position("a".to_owned()), lost("a"));
@@ -364,6 +439,19 @@ mod tests {
         rotation.read();
         rotation.turn_to(0);
         assert_eq!(rotation.opened(), None);
+    }
+
+    #[test]
+    fn only_a_server_that_was_followed_can_have_lost_changes_at_the_end() {
+        let mut rotation = Rotation::new(2);
+        rotation.opened();
+        // The second one always lacks some.
+        tried_in_turn(&mut rotation, &[lost("a"), lacking("b")]);
+        assert_eq!(rotation.lacking(), None);
+        tried_in_turn(&mut rotation, &[lacking("a"), lost("b")]);
+        assert_eq!(rotation.lacking().as_deref(), Some("a"));
+        rotation.read();
+        assert_eq!(rotation.lacking(), None);
     }
 
     #[test]

@@ -47,7 +47,7 @@ use crate::checks::Checks;
 use crate::finding::Finding;
 use crate::notes::Notes;
 use crate::source::recheck::{Checked, Recheck};
-use crate::source::rotation::Rotation;
+use crate::source::rotation::{Attempts, Rotation};
 use crate::source::ssl_mode::{SslMode, is_bad_certificate};
 pub use canary::MysqlCanary;
 use decode::Decoder;
@@ -204,6 +204,7 @@ impl MysqlSource {
         let mut attempts = self.rotation.attempts();
         for name in &self.settings.servers {
             match self.fit(name, from).await {
+                Ok(_) if attempts.is_over() => break,
                 Ok(_) => return Ok(()),
                 Err(error) => attempts.failed(error)?,
             }
@@ -229,18 +230,20 @@ impl MysqlSource {
     }
 
     /// Opens the log of the server whose turn it is. Returns its position; none, and opens nothing,
-    /// if it is a replica whose replication does not run and `may_be_stalled` is false.
+    /// if it is a replica whose replication does not run and `may_be_stalled` is false, or if an
+    /// earlier attempt ends the invalidator.
     async fn open_current(
         &mut self,
         from: Option<&Position>,
         may_be_stalled: bool,
+        attempts: &Attempts,
     ) -> Result<Option<Position>, SourceError> {
         if let Some(error) = self.rotation.lacks_position() {
             return Err(error);
         }
         let name = self.settings.servers[self.rotation.current()].clone();
         let fit = self.fit(&name, from).await?;
-        if fit.is_stalled && !may_be_stalled {
+        if fit.is_stalled && !may_be_stalled || attempts.is_over() {
             return Ok(None);
         }
         let (position, mut reading) = self.follow(fit.server, &name, fit.from).await?;
@@ -347,7 +350,7 @@ impl ChangeSource for MysqlSource {
         let mut attempts = self.rotation.attempts();
         let (first, mut stalled) = (self.rotation.current(), Vec::new());
         for _ in 0..self.settings.servers.len() {
-            match self.open_current(from, false).await {
+            match self.open_current(from, false, &attempts).await {
                 Ok(Some(position)) => {
                     self.notes.unfit(attempts.faults());
                     return Ok(position);
@@ -359,7 +362,7 @@ impl ChangeSource for MysqlSource {
         }
         for server in stalled {
             self.rotation.turn_to(server);
-            match self.open_current(from, true).await {
+            match self.open_current(from, true, &attempts).await {
                 Ok(Some(position)) => {
                     self.notes.unfit(attempts.faults());
                     return Ok(position);
@@ -448,6 +451,11 @@ impl ChangeSource for MysqlSource {
 
     fn checks(&self) -> Option<Checks> {
         self.reading.as_ref().map(|reading| reading.recheck.checks())
+    }
+
+    fn lacking(&self) -> Option<String> {
+        let found = self.reading.as_ref().and_then(|reading| reading.lacking.clone());
+        found.or_else(|| self.rotation.lacking())
     }
 
     fn confirm(&mut self, _position: &Position) {

@@ -149,6 +149,7 @@ impl PostgresSource {
         let mut attempts = self.rotation.attempts();
         for server in &self.settings.servers {
             match self.fits(server, from).await {
+                Ok(()) if attempts.is_over() => break,
                 Ok(()) => return Ok(()),
                 Err(error) => attempts.failed(error)?,
             }
@@ -424,8 +425,13 @@ impl ChangeSource for PostgresSource {
         let mut attempts = self.rotation.attempts();
         for _ in 0..self.settings.servers.len() {
             let server = self.current_server();
-            match self.open_at(&server, from).await {
-                Ok((position, mut reading)) => {
+            let opened = match attempts.is_over() {
+                true => self.fits(&server, from).await.map(|()| None),
+                false => self.open_at(&server, from).await.map(Some),
+            };
+            match opened {
+                Ok(None) => {}
+                Ok(Some((position, mut reading))) => {
                     let lacking = self.rotation.opened().filter(|_| from.is_some());
                     reading.lacking = reading.lacking.or(lacking);
                     self.notes.unfit(attempts.faults());
@@ -484,6 +490,11 @@ impl ChangeSource for PostgresSource {
 
     fn checks(&self) -> Option<Checks> {
         self.reading.as_ref().map(|reading| reading.recheck.checks())
+    }
+
+    fn lacking(&self) -> Option<String> {
+        let found = self.reading.as_ref().and_then(|reading| reading.lacking.clone());
+        found.or_else(|| self.rotation.lacking())
     }
 
     fn confirm(&mut self, position: &Position) {
