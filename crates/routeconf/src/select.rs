@@ -1,6 +1,6 @@
 //! Choices that depend only on the request: shared by the router and `explain`.
 
-use hashing::key::shard;
+use hashing::key::{before_hash_stop, shard};
 
 use crate::ast::{Command, CommandClass, Config, Entry, Listener, Route, RouteId, ShardSplit};
 
@@ -151,6 +151,14 @@ pub fn own_replica(key: &[u8], replicas: u32, host_id: u32) -> u32 {
 #[must_use]
 pub fn first_parts(key: &[u8], delimiter: &[u8], parts: usize) -> Option<usize> {
     memchr::memmem::find_iter(key, delimiter).nth(parts.checked_sub(1)?)
+}
+
+/// `HashStopAllowListRoute`: the hashed bytes of a key; `hashed` are those of an earlier route. A key
+/// in the list that has a hash stop counts up to it also where whole keys are hashed.
+#[must_use]
+pub fn allowed_part(key: &[u8], is_listed: bool, hashed: Option<usize>) -> Option<usize> {
+    let before_stop = || Some(before_hash_stop(key).len()).filter(|len| *len < key.len());
+    if is_listed { hashed.or_else(before_stop) } else { Some(key.len()) }
 }
 
 /// `ShardSplitRoute`: the split of the key's shard.

@@ -341,22 +341,26 @@ fn routing_parts_of_a_key_select_the_server() {
 
 #[test]
 fn the_hash_stop_applies_only_to_allowed_prefixes() {
-    let route =
-        r#"{"type": "HashStopAllowListRoute", "target": "PoolRoute|all", "prefixes": ["ok"]}"#;
-    let mut cluster = Cluster::new(3, route);
-    let mut places = |prefix: &str| -> Vec<usize> {
-        (0..20)
-            .map(|number| {
-                let key = format!("{prefix}|#|{number}");
-                cluster.set(&key, "v");
-                cluster.place(&key)
-            })
-            .collect()
-    };
-    let allowed = places("ok");
-    assert!(allowed.iter().all(|place| *place == allowed[0]), "{allowed:?}");
-    let others = places("no");
-    assert!(others.iter().any(|place| *place != others[0]), "{others:?}");
+    for hash in [r#""Ch3""#, r#"{"hash_func": "Ketama", "filter": "none"}"#] {
+        let route = format!(
+            r#"{{"type": "HashStopAllowListRoute", "prefixes": ["ok"],
+                "target": {{"type": "PoolRoute", "pool": "all", "hash": {hash}}}}}"#
+        );
+        let mut cluster = Cluster::new(3, &route);
+        let mut places = |prefix: &str| -> Vec<usize> {
+            (0..20)
+                .map(|number| {
+                    let key = format!("{prefix}|#|{number}");
+                    cluster.set(&key, "v");
+                    cluster.place(&key)
+                })
+                .collect()
+        };
+        let allowed = places("ok");
+        assert!(allowed.iter().all(|place| *place == allowed[0]), "{hash}: {allowed:?}");
+        let others = places("no");
+        assert!(others.iter().any(|place| *place != others[0]), "{hash}: {others:?}");
+    }
 }
 
 #[test]

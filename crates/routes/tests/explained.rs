@@ -125,10 +125,15 @@ fn requests_reach_only_servers_named_by_explain() {
 
 /// Routes over a pool of two servers that choose by a part of the key or request other keys: the
 /// type, and its fields.
-const BY_PARTS: [(&str, &str); 10] = [
+const BY_PARTS: [(&str, &str); 11] = [
     ("KeyParseRoute", r#""target": "PoolRoute|p", "num_routing_parts": 1, "delimiter": ":""#),
     ("KeyParseRoute", r#""target": "PoolRoute|p", "num_routing_parts": 9, "delimiter": ":""#),
     ("HashStopAllowListRoute", r#""target": "PoolRoute|p", "prefixes": ["1"]"#),
+    (
+        "HashStopAllowListRoute",
+        r#""target": {"type": "PoolRoute", "pool": "p", "hash": {"hash_func": "Ketama", "filter": "none"}},
+           "prefixes": ["1"]"#,
+    ),
     (
         "ModifyKeyRoute",
         r#""target": "PoolRoute|p", "ensure_key_prefix": "a", "set_routing_prefix": "/a/b/""#,

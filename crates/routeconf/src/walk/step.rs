@@ -238,10 +238,10 @@ impl Walker<'_> {
                 let parts = *num_routing_parts as usize;
                 step.hashed = select::first_parts(&step.key, delimiter.as_bytes(), parts);
             }
-            Route::HashStopAllowList { prefixes, .. }
-                if !prefixes.iter().any(|prefix| step.key.starts_with(prefix.as_bytes())) =>
-            {
-                step.hashed = Some(step.key.len());
+            Route::HashStopAllowList { prefixes, .. } => {
+                let is_listed =
+                    prefixes.iter().any(|prefix| step.key.starts_with(prefix.as_bytes()));
+                step.hashed = select::allowed_part(&step.key, is_listed, step.hashed);
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use super::{RouteRef, Select};
 use crate::context::Context;
-use routeconf::select::first_parts;
+use routeconf::select::{allowed_part, first_parts};
 use upstream::Request;
 
 /// Only the first parts of a key are hashed.
@@ -43,9 +43,9 @@ impl Select for HashStopAllowListRoute {
     }
 
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        if !self.prefixes.iter().any(|prefix| request.key.starts_with(prefix)) {
-            request.hashed = u8::try_from(request.key.len()).ok();
-        }
+        let is_listed = self.prefixes.iter().any(|prefix| request.key.starts_with(prefix));
+        let hashed = allowed_part(request.key, is_listed, request.hashed.map(usize::from));
+        request.hashed = hashed.and_then(|len| u8::try_from(len).ok());
         &self.target
     }
 }
