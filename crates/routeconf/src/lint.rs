@@ -156,7 +156,13 @@ fn route(config: &Config, handle: &Handle, found: &mut Vec<Diagnostic>) {
             let own = servers(config, *normal);
             // A salted failover deliberately uses its own servers; a gutter equal to the pool is a
             // mistake.
-            let is_pool = |id: &RouteId| matches!(config.handle(*id).route, Route::Pool(_));
+            let is_null = |id: &RouteId| matches!(config.handle(*id).route, Route::Null);
+            let is_pool = |id: &RouteId| match &config.handle(*id).route {
+                Route::Pool(_) => true,
+                // A PoolRoute with 'weights_rv'.
+                Route::Hash { children, .. } => children.last().is_some_and(is_null),
+                _ => false,
+            };
             if !own.is_empty() && others.iter().any(|id| is_pool(id) && servers(config, *id) == own)
             {
                 warn(format!("{name} goes on to the same servers that failed"));

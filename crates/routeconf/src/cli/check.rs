@@ -121,4 +121,23 @@ mod tests {
         assert!(plain.starts_with("/no/such/file: error: "), "{plain}");
         assert_eq!(painted, plain.replacen("error", "\u{1b}[1;91merror\u{1b}[0m", 1));
     }
+
+    #[test]
+    fn a_failover_to_the_same_servers_is_found_behind_a_share() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("routes.json");
+        for gutter in ["", r#", "weights_rv": "w""#] {
+            let text = format!(
+                r#"{{"pools": {{"A": {{"servers": ["h:1", "h:2"]}}}}, "route": {{
+                    "type": "FailoverRoute", "children": ["PoolRoute|A",
+                        {{"type": "PoolRoute", "pool": "A"{gutter}}}]}}}}"#
+            );
+            std::fs::write(&file, text).unwrap();
+            let (loaded, assumed) = offline::read(&file, None);
+            let (_, findings, _) = found(loaded, &assumed);
+            let messages: Vec<_> = findings.iter().map(|one| one.message.as_str()).collect();
+            let want = "FailoverRoute goes on to the same servers that failed";
+            assert_eq!(messages, [want], "{gutter}");
+        }
+    }
 }

@@ -193,4 +193,25 @@ mod tests {
         assert!(said.err.contains("A\u{fffd}[31m"), "{said:?}");
         assert!(!said.out.contains('\u{1b}') && !said.err.contains('\u{1b}'), "{said:?}");
     }
+
+    /// The proxy may choose another server by its file of runtime variables.
+    #[test]
+    fn a_choice_by_a_runtime_variable_says_that_it_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("routes.json");
+        for (setting, choice) in [
+            (r#""weights_rv": "w""#, "1 of 2"),
+            (r#""hash": {"hash_func": "WeightedCh3Rv", "weights_rv": "w"}"#, "server 1 of 1"),
+        ] {
+            let text = format!(
+                r#"{{"pools": {{"A": {{"servers": ["127.0.0.1:1"]}}}},
+                    "route": {{"type": "PoolRoute", "pool": "A", {setting}}}}}"#
+            );
+            fs::write(&file, text).unwrap();
+            let words = ["key", "--config", file.to_str().unwrap()].map(str::to_owned);
+            let said = explain(words.into_iter());
+            let note = format!("{choice} by WeightedCh3Rv (without the runtime variable 'w')");
+            assert!(said.out.contains(&note), "{said:?}");
+        }
+    }
 }

@@ -4,8 +4,8 @@ use hashing::spooky_hash32;
 
 use super::{Question, Step, StepCondition, Walker};
 use crate::ast::{
-    Command, CommandClass, Failover, FailoverPolicy, Member, PoolId, PoolRoute, Route, RouteId,
-    Shadow, ShadowKeys, ShardSplit, ShardSplits,
+    Command, CommandClass, Failover, FailoverPolicy, Hash, HashFunction, Member, PoolId, PoolRoute,
+    Route, RouteId, Shadow, ShadowKeys, ShardSplit, ShardSplits,
 };
 use crate::select::{self, Replicas};
 
@@ -13,6 +13,17 @@ use crate::select::{self, Replicas};
 fn own_shard_name(split: &ShardSplit, key: &[u8], question: &Question<'_>) -> Vec<u8> {
     let size = select::split_size(split, question.host_id, question.now_secs);
     select::shard_name(key, question.host_id.checked_rem(size).unwrap_or(0))
+}
+
+/// The hash function in words.
+fn by(hash: &Hash) -> String {
+    let name = hash.function.name();
+    match &hash.function {
+        HashFunction::WeightedCh3Rv { variable, .. } => {
+            format!("by {name} (without the runtime variable '{variable}')")
+        }
+        _ => format!("by {name}"),
+    }
 }
 
 impl Walker<'_> {
@@ -83,13 +94,7 @@ impl Walker<'_> {
             Route::Failover(failover) => self.failover(failover, step, question),
             Route::Hash { children, hash } => {
                 if let Some(index) = self.pick(step, hash, children.len(), None) {
-                    self.one(
-                        step,
-                        children,
-                        index as usize,
-                        &format!("by {}", hash.function.name()),
-                        question,
-                    );
+                    self.one(step, children, index as usize, &by(hash), question);
                 }
             }
             Route::HostId { children, salt } => {
@@ -376,8 +381,8 @@ impl Walker<'_> {
         } else {
             format!(", salt '{}'", route.hash.salt)
         };
-        let (name, of) = (route.hash.function.name(), pool.members.len());
-        step.note = format!("pool '{}', server {} of {of} by {name}{salt}", pool.name, index + 1);
+        let (by, of) = (by(&route.hash), pool.members.len());
+        step.note = format!("pool '{}', server {} of {of} {by}{salt}", pool.name, index + 1);
         self.member(route.pool, index, step, question);
         if let Some((target, _)) = &route.slow_warmup {
             self.go(step, *target, StepCondition::Sometimes, question);
