@@ -664,15 +664,31 @@ fn named_variables_without_usable_numbers_are_reported() {
         plan.unusable_variables().into_iter().collect::<Vec<_>>().join("\n")
     };
     let all = told(r#"{"w": "text", "f": [1, 0]}"#);
-    for name in ["'w' has numbers", "'i' has two rising", "'f' has two rising"] {
+    for name in [
+        "'w' has numbers; the pool receives all requests without it",
+        "'i' has two rising",
+        "'f' has two rising",
+    ] {
         assert!(all.contains(name), "{all}");
     }
     let ranges = r#""i": [0, 1], "f": [0, 1]"#;
     let few = told(&format!(r#"{{{ranges}, "hash_route_weights": {{"w": [1]}}}}"#));
-    assert!(few.ends_with("has 1 weights for 2 children; missing ones count 0.5"), "{few}");
+    assert!(
+        few.ends_with("has fewer weights (1) than children (2); missing ones count 0.5"),
+        "{few}"
+    );
     let many = told(&format!(r#"{{{ranges}, "w": [1, 0, 0]}}"#));
     assert!(many.ends_with("the last ones change nothing"), "{many}");
     assert_eq!(told(&format!(r#"{{{ranges}, "w": [1, 0]}}"#)), "");
+    let servers = (1..100).map(|port| format!(r#""h:{port}""#)).collect::<Vec<_>>().join(",");
+    let text = format!(
+        r#"{{"pools": {{"A": {{"servers": [{servers}]}}}}, "route": {{"type": "PoolRoute",
+            "pool": "A", "hash": {{"hash_func": "WeightedCh3Rv", "weights_rv": "w"}}}}}}"#
+    );
+    let [warning] = &Vec::from_iter(self::plan(&text).unwrap().unusable_variables())[..] else {
+        panic!()
+    };
+    assert!(warning.ends_with("'w' has numbers; all weights are 1 without it"), "{warning}");
 }
 
 #[test]

@@ -62,16 +62,20 @@ impl Plan {
         let HashFunction::WeightedCh3Rv { variable, without } = function else { return None };
         let children = without.len();
         Some(match self.variables.weights(variable).map(<[f64]>::len) {
-            None => format!(
-                "no runtime variable '{variable}' has numbers; the weights are {without:?} without it"
-            ),
+            None => {
+                // A PoolRoute's variable, or that of a hash.
+                let is_share = without.ends_with(&[0.0]);
+                let effect =
+                    if is_share { "the pool receives all requests" } else { "all weights are 1" };
+                format!("no runtime variable '{variable}' has numbers; {effect} without it")
+            }
             Some(given) if given < children => format!(
-                "the runtime variable '{variable}' has {given} weights for {children} children; \
-                 missing ones count 0.5"
+                "the runtime variable '{variable}' has fewer weights ({given}) than children \
+                 ({children}); missing ones count 0.5"
             ),
             Some(given) if given > children => format!(
-                "the runtime variable '{variable}' has {given} weights for {children} children; \
-                 the last ones change nothing"
+                "the runtime variable '{variable}' has more weights ({given}) than children \
+                 ({children}); the last ones change nothing"
             ),
             Some(_) => return None,
         })
