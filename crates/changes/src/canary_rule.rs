@@ -23,7 +23,7 @@ pub struct CanaryRule {
 
 impl CanaryRule {
     /// The keys of a beat. The part before the hash stop is the same for each beat, so a key is
-    /// always on the same server.
+    /// always on the same server, unless the pool hashes whole keys.
     pub fn keys(&self, beat: u64) -> impl Iterator<Item = Bytes> {
         let numbered = |prefix| (0..self.keys).map(move |number| (prefix, number));
         let key =
