@@ -83,8 +83,10 @@ pub(crate) fn read(text: &str) -> (Vec<Entry>, Vec<Fault>) {
     if !errors.is_empty() {
         let fault = |error: &toml::de::Error| {
             let span = error.span().unwrap_or_default();
-            let hint = slip(text, span.start);
-            Fault { span, message: error.message().trim_end().to_owned(), hint }
+            let message = error.message().trim_end().to_owned();
+            // The line of a repeated key may be right.
+            let hint = slip(text, span.start).filter(|_| !message.starts_with("duplicate key"));
+            Fault { span, message, hint }
         };
         return (Vec::new(), errors.iter().map(fault).collect());
     }
@@ -109,9 +111,15 @@ fn slip(text: &str, at: usize) -> Option<String> {
     }
     let (name, value) = line.split_once('=')?;
     let value = value.split('#').next().unwrap_or_default().trim();
+    let name = name.trim();
+    let known = settings();
+    let takes_text = known
+        .iter()
+        .find(|setting| setting.key == name)
+        .is_none_or(|setting| matches!(setting.kind, Kind::Size | Kind::Text | Kind::List));
     let is_valid = value.parse::<f64>().is_ok() || value.parse::<bool>().is_ok();
     let is_bare = !is_valid && !value.is_empty() && !value.contains(['"', '\'', '[', ']', '{']);
-    is_bare.then(|| format!("a text needs quotes: {} = \"{value}\"", name.trim()))
+    (takes_text && is_bare).then(|| format!("a text needs quotes: {name} = \"{value}\""))
 }
 
 fn entry(

@@ -184,8 +184,17 @@ fn a_line_of_another_language_gets_advice() {
         let refusal = folder.parse(&["--config", "server.toml"], &[]).unwrap_err();
         assert_eq!(refusal.hint.as_deref(), Some(hint), "{refusal}");
     }
-    let folder = Folder::new(&[("server.toml", "listen = [\"a\"\nport = 1\n")]);
-    assert_eq!(folder.parse(&["--config", "server.toml"], &[]).unwrap_err().hint, None);
+    // Quotes would not mend these.
+    for text in [
+        "listen = [\"a\"\nport = 1\n",
+        "port = 11211 tcp\n",
+        "port = 1\nport = 0x10\n",
+        "memory_limit = 64\nmemory_limit = 1_000\n",
+    ] {
+        let folder = Folder::new(&[("server.toml", text)]);
+        let refusal = folder.parse(&["--config", "server.toml"], &[]).unwrap_err();
+        assert_eq!(refusal.hint, None, "{refusal}");
+    }
 }
 
 /// Regardless of the refusal's text.
