@@ -40,8 +40,13 @@ pub enum Error {
         reply: String,
     },
     /// A server that does not show its settings.
-    #[error("{0}; it may want a login or TLS (--login, --tls-ca)")]
-    NoSettings(Box<Self>),
+    #[error("{error}; {advice}")]
+    NoSettings {
+        /// Its answer.
+        error: Box<Self>,
+        /// The flag that may be missing.
+        advice: &'static str,
+    },
     /// A listing of keys that does not end.
     #[error("{address}: SCAN does not end: {why}")]
     Endless {
@@ -110,6 +115,7 @@ pub struct Connection {
     address: String,
     timeout: Duration,
     socket: Socket,
+    has_tls: bool,
     stream: BufReader<Box<dyn Stream>>,
 }
 
@@ -128,6 +134,7 @@ impl Connection {
     /// refuses the login.
     pub fn open(address: &str, options: &Options) -> Result<Self, Error> {
         let failed = |error| Error::Io { address: address.to_owned(), error };
+        let mut has_tls = false;
         let (socket, stream): (_, Box<dyn Stream>) = match address.strip_prefix("unix:") {
             Some(path) => {
                 let stream = UnixStream::connect(path).map_err(failed)?;
@@ -138,7 +145,8 @@ impl Connection {
             None => {
                 let stream = tcp(address, options.timeout).map_err(failed)?;
                 let socket = Socket::Tcp(stream.try_clone().map_err(failed)?);
-                if options.tls_ca.is_some() || options.tls_insecure {
+                has_tls = options.tls_ca.is_some() || options.tls_insecure;
+                if has_tls {
                     (socket, Box::new(encrypted(stream, address, options)?))
                 } else {
                     (socket, Box::new(stream))
@@ -149,6 +157,7 @@ impl Connection {
             address: address.to_owned(),
             timeout: options.timeout,
             socket,
+            has_tls,
             stream: BufReader::new(stream),
         };
         if let Some(file) = &options.login {
@@ -181,6 +190,11 @@ impl Connection {
             Socket::Tcp(stream) => stream.peer_addr().ok(),
             Socket::Unix(_) => None,
         }
+    }
+
+    /// True if it is encrypted.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.has_tls
     }
 
     /// Waits for lines without a limit from now on, for events that may never come.

@@ -1,6 +1,7 @@
 //! A member's answer: the lines of `stats` and of its role's groups.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use crate::connection::{Connection, Error};
@@ -190,7 +191,25 @@ pub fn server_settings(connection: &mut Connection) -> Result<BTreeMap<String, S
         Ok(end) if settings.is_empty() => Err(connection.unexpected(request, &end)),
         end => end.map(|_| settings),
     };
-    found.map_err(|error| Error::NoSettings(Box::new(error)))
+    found.map_err(|error| {
+        let advice = match &error {
+            Error::Reply { reply, .. } if reply.contains("unauthenticated") => {
+                "it wants a login (--login)"
+            }
+            Error::Io { error, .. } if is_close(error) && connection.has_tls() => {
+                "it may accept only the binary protocol (-B binary)"
+            }
+            Error::Io { error, .. } if is_close(error) => {
+                "it may want TLS (--tls-ca), or accept only the binary protocol (-B binary)"
+            }
+            _ => return error,
+        };
+        Error::NoSettings { error: Box::new(error), advice }
+    })
+}
+
+fn is_close(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
 /// A text without control characters.
@@ -289,17 +308,22 @@ mod tests {
         for (reply, said) in [
             (
                 "CLIENT_ERROR unauthenticated\r\n",
-                "was answered by \"CLIENT_ERROR unauthenticated\"",
+                "was answered by \"CLIENT_ERROR unauthenticated\"; it wants a login (--login)",
             ),
+            ("-ERR unknown command\r\n", "was answered by \"-ERR unknown command\""),
             ("END\r\n", "was answered by \"END\""),
-            ("", "closed the connection"),
+            (
+                "",
+                "closed the connection; it may want TLS (--tls-ca), or accept only the binary \
+                 protocol (-B binary)",
+            ),
         ] {
             let mut connection = Connection::open(&address, &options).unwrap();
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(reply.as_bytes()).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             let error = server_settings(&mut connection).unwrap_err().to_string();
-            assert!(error.contains(said) && error.contains("--login"), "{error}");
+            assert!(error.ends_with(said), "{error}");
         }
     }
 
