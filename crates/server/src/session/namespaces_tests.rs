@@ -277,7 +277,7 @@ fn users_have_their_own_limits_and_counts() {
     let (mut users, mut lines) = (NamedTempFile::new().unwrap(), NamedTempFile::new().unwrap());
     users.write_all(b"me:secret\nyou:secret\n").unwrap();
     lines.write_all(b"user me max-requests-per-second=1\nprefix a:\n").unwrap();
-    let namespaces = format!("namespaces={}", lines.path().display());
+    let namespaces = format!("delete_hold_off,namespaces={}", lines.path().display());
     let mut worker = worker(&["-Y", &users.path().display().to_string(), "-o", &namespaces]);
     worker.begin_turn(Instant::now());
     let [mut me, mut you] = ["me secret", "you secret"].map(|token| {
@@ -289,9 +289,13 @@ fn users_have_their_own_limits_and_counts() {
     expect(&mut worker, &mut me, b"get a:1\r\n", b"END\r\n");
     expect(&mut worker, &mut me, b"get a:1\r\nmn\r\n", &[REACHED, b"MN\r\n"].concat());
     expect(&mut worker, &mut me, b"delete a:1\r\n", b"NOT_FOUND\r\n");
+    // The delete is executed, so the namespace counts it as well.
+    let refused =
+        b"SERVER_ERROR deleted, but max-requests-per-second does not allow the hold-off\r\n";
+    expect(&mut worker, &mut me, b"md a:1 H60\r\n", refused);
     expect(&mut worker, &mut you, b"get a:1 a:2\r\n", b"END\r\n");
     let stats = String::from_utf8(me.send(&mut worker, b"stats prefixes\r\n")).unwrap();
-    let of_me = "STAT user:me:requests 3\r\nSTAT user:me:refused_rate 1\r\n\
+    let of_me = "STAT user:me:requests 4\r\nSTAT user:me:refused_rate 2\r\n\
                  STAT user:me:max_requests_per_second 1\r\n";
-    assert!(stats.starts_with(of_me) && stats.contains("prefix:a::requests 4\r\n"), "{stats}");
+    assert!(stats.starts_with(of_me) && stats.contains("prefix:a::requests 5\r\n"), "{stats}");
 }

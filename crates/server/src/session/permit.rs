@@ -86,9 +86,15 @@ pub(crate) fn hold_off(
     key: &[u8],
     secs: u32,
 ) -> Option<u32> {
-    let user = session.login.user();
-    let is_refused = engine.has_namespaces() && engine.admit(user, key, secs == 0).is_err();
-    (!is_refused).then_some(secs)
+    if !engine.has_namespaces() {
+        return Some(secs);
+    }
+    let reached = engine.admit(session.login.user(), key, secs == 0).err();
+    if reached == Some(RateReached::User) {
+        // The delete is executed, so its namespace counts it as any other.
+        let _ = engine.admit(None, key, true);
+    }
+    reached.is_none().then_some(secs)
 }
 
 /// Refuses a binary request that the user has no right to, or that exceeds a limit.
