@@ -273,9 +273,10 @@ impl Successor {
         }
     }
 
-    /// True if it has ended; otherwise it is killed.
+    /// True if it has ended; otherwise it is killed. Its last message may come before it has
+    /// removed its files and written its log.
     fn is_gone(&self) -> bool {
-        self.channel.is_left(Duration::from_millis(1)) || {
+        self.channel.is_left(Duration::from_secs(1)) || {
             // A failure means that it has ended or may not be killed: the channel shows which.
             let _ = kill_process(self.pid, Signal::KILL);
             self.channel.is_left(Duration::from_secs(10))
