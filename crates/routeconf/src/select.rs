@@ -153,8 +153,8 @@ pub fn first_parts(key: &[u8], delimiter: &[u8], parts: usize) -> Option<usize> 
     memchr::memmem::find_iter(key, delimiter).nth(parts.checked_sub(1)?)
 }
 
-/// `HashStopAllowListRoute`: the hashed bytes of a key; `hashed` are those of an earlier route. A key
-/// in the list that has a hash stop counts up to it also where whole keys are hashed.
+/// `HashStopAllowListRoute`: the hashed bytes of a key; `hashed` are those of an earlier route. A
+/// key in the list that has a hash stop counts up to it also where whole keys are hashed.
 #[must_use]
 pub fn allowed_part(key: &[u8], is_listed: bool, hashed: Option<usize>) -> Option<usize> {
     let before_stop = || Some(before_hash_stop(key).len()).filter(|len| *len < key.len());
