@@ -18,7 +18,7 @@ use routes::route::{
     RouteRef, Selecting, Shadow, ShadowRoute, WarmUpRoute, default_outcome,
 };
 use testkit::Server;
-use upstream::{Command, Failure, Outcome, OwnedReply, Request};
+use upstream::{Command, Failure, Outcome, OwnedReply, Request, Trail};
 
 /// Several memcacheds, and a tree over them. Keys `0/k`, `1/k`, ... reach one of them directly.
 struct Cluster {
@@ -108,10 +108,25 @@ fn all_initial_and_all_async_do_not_wait() {
     assert_eq!(cluster.rig.get("k"), Ok(None));
 }
 
-/// The first child's item has the unique, and its copies have others.
+/// Asks for a delete of `key` with these words, and waits for its work behind the reply.
+#[track_caller]
+fn delete_with(rig: &mut Rig, key: &str, words: &str) -> Outcome {
+    let delete = Request::new(Command::MetaDelete, key.as_bytes());
+    let outcome = rig.ask(&Request { words: words.as_bytes(), ..delete }).outcome;
+    rig.eventually("all is done", |rig| !rig.core.has_tasks());
+    outcome
+}
+
+/// The cas unique of the item of the first server.
+fn unique_of(rig: &mut Rig, key: &str) -> u64 {
+    rig.ask(&Request::new(Command::Gets, format!("0/{key}").as_bytes())).number
+}
+
+/// The first child's item has the unique, and its copies have others. A unique that differs deletes
+/// nothing.
 #[test]
 fn a_delete_with_a_cas_unique_reaches_all_copies() {
-    let routes: [fn(Vec<RouteRef>) -> RouteRef; 6] = [
+    let routes: [fn(Vec<RouteRef>) -> RouteRef; 7] = [
         |children| Arc::new(AllSyncRoute { children }),
         |children| Arc::new(AllInitialRoute { children }),
         |children| Arc::new(AllAsyncRoute { children }),
@@ -122,22 +137,144 @@ fn a_delete_with_a_cas_unique_reaches_all_copies() {
             let (from, to) = (Arc::clone(&all[0]), Arc::clone(&all[1]));
             Arc::new(MigrateRoute { from, to, start_secs: secs - 10, interval_secs: 1000 })
         },
+        |all| {
+            let names = [b"/a/x/", b"/a/y/"].map(|name| name.to_vec());
+            Arc::new(RootRoute::new(names.into_iter().zip(all).collect(), b"/a/x/", false))
+        },
     ];
     for (index, route) in routes.into_iter().enumerate() {
         let mut cluster = Cluster::new(2, route);
         for key in ["1/other", "0/k", "1/k"] {
             cluster.set(key, "v");
         }
-        let asked = Request { words: b"c", ..Request::new(Command::MetaGet, b"0/k") };
-        let words = String::from_utf8(cluster.rig.ask(&asked).words).unwrap();
-        let unique = words.trim().strip_prefix('c').unwrap();
-        let delete = format!("C{unique}");
-        let words = delete.as_bytes();
-        cluster.rig.ask(&Request { words, ..Request::new(Command::MetaDelete, b"k") });
+        let unique = unique_of(&mut cluster.rig, "k");
+        let key = if index == 6 { "/a/*/k" } else { "k" };
+        let refused = delete_with(&mut cluster.rig, key, &format!("C{}", unique + 100));
+        // This route answers before the servers do.
+        let code = if index == 2 { MetaCode::Nf } else { MetaCode::Ex };
+        assert_eq!(refused, Outcome::Meta(code), "{index}");
         for key in ["0/k", "1/k"] {
-            let what = format!("{index}: {key}");
-            cluster.rig.eventually(&what, |rig| rig.get(key) == Ok(None));
+            assert_eq!(cluster.rig.get(key), Ok(Some("v".to_owned())), "{index}: {key}");
         }
+        delete_with(&mut cluster.rig, key, &format!("C{unique}"));
+        for key in ["0/k", "1/k"] {
+            assert_eq!(cluster.rig.get(key), Ok(None), "{index}: {key}");
+        }
+    }
+}
+
+#[test]
+fn a_single_child_checks_the_cas_unique() {
+    let routes: [fn(Vec<RouteRef>) -> RouteRef; 3] = [
+        |children| Arc::new(AllAsyncRoute { children }),
+        |children| Arc::new(AllFastestRoute { children }),
+        |children| Arc::new(AllMajorityRoute { children }),
+    ];
+    for (index, route) in routes.into_iter().enumerate() {
+        let mut cluster = Cluster::new(1, route);
+        cluster.set("0/k", "v");
+        let unique = unique_of(&mut cluster.rig, "k");
+        delete_with(&mut cluster.rig, "k", &format!("C{}", unique + 100));
+        assert_eq!(cluster.rig.get("0/k"), Ok(Some("v".to_owned())), "{index}");
+        delete_with(&mut cluster.rig, "k", &format!("C{unique}"));
+        assert_eq!(cluster.rig.get("0/k"), Ok(None), "{index}");
+    }
+}
+
+/// If the child that decides fails, the others delete the key, and one of them answers.
+#[test]
+fn a_failed_decision_deletes_the_copies() {
+    let mut cluster = Cluster::new(1, |all| {
+        let children = vec![failing(Failure::Timeout), Arc::clone(&all[0])];
+        Arc::new(AllFastestRoute { children })
+    });
+    cluster.set("0/k", "v");
+    assert_eq!(delete_with(&mut cluster.rig, "k", "C1"), Outcome::Meta(MetaCode::Hd));
+    assert_eq!(cluster.rig.get("0/k"), Ok(None));
+}
+
+/// Answers everything in the same way, and notes the command and the words of each request.
+#[derive(Debug)]
+struct Noting {
+    outcome: Outcome,
+    /// Notes in the trail where gets go.
+    note: fn(&Trail),
+    asked: Mutex<Vec<String>>,
+}
+
+impl Noting {
+    fn new(outcome: Outcome) -> Self {
+        Self { outcome, note: |_| {}, asked: Mutex::default() }
+    }
+}
+
+impl Route for Noting {
+    fn name(&self) -> String {
+        "noting".to_owned()
+    }
+
+    fn route<'a>(&'a self, _: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
+        let words = String::from_utf8_lossy(request.words);
+        self.asked.lock().unwrap().push(format!("{:?} {words}", request.op));
+        (self.note)(request.trail.unwrap());
+        Box::pin(async { OwnedReply::of(self.outcome) })
+    }
+
+    fn next(&self, _: &Context, _: &mut Request<'_>) -> Vec<RouteRef> {
+        Vec::new()
+    }
+}
+
+/// The reply to a delete of a tree over children with these outcomes.
+#[track_caller]
+fn deleted(outcomes: &[Outcome], route: impl FnOnce(Vec<RouteRef>) -> RouteRef) -> Outcome {
+    let children = outcomes.iter().map(|outcome| Arc::new(Noting::new(*outcome)) as RouteRef);
+    let children = children.collect();
+    Rig::new(patient(), |_| route(children)).simple(Command::Delete, "k")
+}
+
+/// A failed server has the value; one that refused a hold-off has not.
+#[test]
+fn a_failure_is_worse_than_a_refused_hold_off() {
+    let done = Outcome::OnlyDeleted;
+    let failures = Failure::ALL.map(Outcome::Failed);
+    for other in failures.into_iter().chain([Outcome::NotFound, Outcome::Deleted]) {
+        for outcomes in [[done, other], [other, done]] {
+            let reply = deleted(&outcomes, |children| Arc::new(AllSyncRoute { children }));
+            let is_worse = other.failure().is_some();
+            assert_eq!(reply, if is_worse { other } else { done }, "{outcomes:?}");
+        }
+    }
+}
+
+#[test]
+fn miss_failover_reports_a_refused_hold_off() {
+    let (done, failed) = (Outcome::OnlyDeleted, Outcome::Failed(Failure::Timeout));
+    for returns_best in [false, true] {
+        let through = |outcomes: &[Outcome]| {
+            deleted(outcomes, |children| Arc::new(MissFailoverRoute { children, returns_best }))
+        };
+        for other in [Outcome::NotFound, Outcome::Deleted] {
+            assert_eq!(through(&[done, other]), done);
+        }
+        assert_eq!(through(&[Outcome::NotFound, done, Outcome::NotFound]), done);
+        assert_eq!(through(&[done, failed]), failed);
+        assert_eq!(through(&[Outcome::NotFound, Outcome::Deleted]), Outcome::Deleted);
+    }
+}
+
+/// The next child, which gets read, has an item of its own with another unique.
+#[test]
+fn a_kept_delete_continues_without_its_cas_unique() {
+    let kept = Noting { note: Trail::note_kept, ..Noting::new(Outcome::Meta(MetaCode::Nf)) };
+    // The unique may be that of the next child, which gets read while this one's are held.
+    let held = Noting { note: Trail::note_held, ..Noting::new(Outcome::Meta(MetaCode::Ex)) };
+    for (first, words) in [(kept, "MetaDelete O5"), (held, "MetaDelete C7 O5")] {
+        let next = Arc::new(Noting::new(Outcome::Meta(MetaCode::Hd)));
+        let children = vec![Arc::new(first) as RouteRef, Arc::clone(&next) as RouteRef];
+        let mut rig = Rig::new(patient(), |_| Arc::new(failover(children)));
+        assert_eq!(delete_with(&mut rig, "k", "C7 O5"), Outcome::Meta(MetaCode::Hd));
+        assert_eq!(*next.asked.lock().unwrap(), [words]);
     }
 }
 
@@ -545,6 +682,29 @@ fn the_last_delete_of_a_warm_up_has_no_cas_unique() {
     let delete = Request { words: b"C1", ..delete };
     assert_eq!(rig.ask(&delete).outcome, Outcome::Meta(MetaCode::Ex));
     assert_eq!(*cold.0.lock().unwrap(), ["C7 O5", "O5", "C1"]);
+}
+
+/// Without the hold-off, the next get would copy the warm cluster's old value.
+#[test]
+fn a_refused_hold_off_deletes_the_warm_value() {
+    let (done, failed) = (Outcome::OnlyDeleted, Outcome::Failed(Failure::Timeout));
+    for (of_cold, of_warm, reply, is_asked) in [
+        (done, Outcome::Deleted, done, true),
+        (done, Outcome::NotFound, done, true),
+        (done, failed, failed, true),
+        (Outcome::Deleted, failed, Outcome::Deleted, false),
+    ] {
+        let (cold, warm) = (Arc::new(Noting::new(of_cold)), Arc::new(Noting::new(of_warm)));
+        let (to_cold, to_warm) = (Arc::clone(&cold), Arc::clone(&warm));
+        let mut rig = Rig::new(patient(), |_| {
+            let (exptime, hold_off, leases) = (Some(0), 2, false);
+            Arc::new(WarmUpRoute { warm: to_warm, cold: to_cold, exptime, hold_off, leases })
+        });
+        assert_eq!(delete_with(&mut rig, "k", "C7"), reply);
+        assert_eq!(*cold.asked.lock().unwrap(), ["MetaDelete C7 H2"]);
+        let asked: &[&str] = if is_asked { &["Delete "] } else { &[] };
+        assert_eq!(*warm.asked.lock().unwrap(), asked);
+    }
 }
 
 #[test]

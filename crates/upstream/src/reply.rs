@@ -66,19 +66,20 @@ impl Outcome {
             Self::NotFound
             | Self::NotStored
             | Self::Meta(MetaCode::En | MetaCode::Nf | MetaCode::Ns) => 4,
-            Self::OnlyDeleted => 7,
+            // The other servers' failures leave values behind; this does not.
+            Self::OnlyDeleted => 5,
             Self::Failed(failure) => match failure {
-                Failure::DeadlineExceeded => 6,
-                Failure::RemoteError => 7,
-                Failure::LocalError => 8,
-                Failure::ClientError => 9,
+                Failure::DeadlineExceeded => 7,
+                Failure::RemoteError => 8,
+                Failure::LocalError => 9,
+                Failure::ClientError => 10,
                 Failure::Busy
                 | Failure::ConnectError
                 | Failure::ConnectTimeout
                 | Failure::Shutdown
                 | Failure::Tko
                 | Failure::Timeout
-                | Failure::TryAgain => 5,
+                | Failure::TryAgain => 6,
             },
         }
     }
@@ -278,6 +279,15 @@ mod tests {
         let mut out = Vec::new();
         reply.write_words(&mut out, code, key.as_bytes(), is_base64);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_refused_hold_off_is_worse_than_a_miss_and_better_than_a_failure() {
+        let rank = Outcome::OnlyDeleted.severity();
+        assert!(rank > Outcome::NotFound.severity());
+        for failure in Failure::ALL {
+            assert!(rank < Outcome::Failed(failure).severity(), "{failure:?}");
+        }
     }
 
     #[test]

@@ -2,22 +2,51 @@
 
 use std::sync::Arc;
 
-use super::{Answer, RouteRef, words};
+use super::{RouteRef, words};
 use crate::context::Context;
-use upstream::{CommandClass, OwnedReply, Request};
+use crate::join;
+use proto::answer::MetaCode;
+use upstream::{CommandClass, Failure, Outcome, OwnedReply, Request};
 
-/// The pending answers of `children`; all but the first get `words` in place of the request's.
-pub(super) fn ask<'a>(
-    children: &'a [RouteRef],
-    cx: &'a Arc<Context>,
-    request: Request<'a>,
-    words: &'a [u8],
-) -> Vec<Answer<'a>> {
-    let ask = |(index, child): (usize, &'a RouteRef)| {
-        let words = if index == 0 { request.words } else { words };
-        child.route(cx, Request { words, ..request })
+/// Asks `first` and `others`, and returns the worst reply. `first` decides a delete with a cas
+/// unique.
+pub(super) async fn ask(
+    first: &RouteRef,
+    others: &[RouteRef],
+    cx: &Arc<Context>,
+    request: Request<'_>,
+) -> OwnedReply {
+    let Some(words) = words_of_copy(&request) else {
+        let all = std::iter::once(first).chain(others);
+        let replies = join::all(all.map(|child| child.route(cx, request)).collect()).await;
+        let worst = replies.into_iter().reduce(worse);
+        return worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError));
     };
-    children.iter().enumerate().map(ask).collect()
+    let reply = first.route(cx, request).await;
+    if is_refused(&reply) {
+        return reply;
+    }
+    let copy = Request { words: &words, ..request };
+    let replies = join::all(others.iter().map(|child| child.route(cx, copy)).collect()).await;
+    replies.into_iter().fold(reply, worse)
+}
+
+/// Waits for the server that decides a delete with a cas unique, and then has `others` ask the
+/// others, unless the unique differs.
+pub(super) async fn decide(
+    first: impl Future<Output = OwnedReply>,
+    others: impl FnOnce(),
+) -> OwnedReply {
+    let reply = first.await;
+    if !is_refused(&reply) {
+        others();
+    }
+    reply
+}
+
+/// Returns true if the server that decides a delete has another cas unique. Nothing is deleted.
+pub(super) fn is_refused(reply: &OwnedReply) -> bool {
+    reply.outcome == Outcome::Meta(MetaCode::Ex)
 }
 
 /// The words of a delete for another server than the one that decides it: without the cas unique,

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::all::ask_aside;
+use super::all::{ask_aside, decide, words_of_copy};
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Failure, OwnedReply, Request};
 
-/// Asks the other children in the background.
+/// Asks the other children in the background. The first decides a delete with a cas unique.
 #[derive(Debug)]
 pub struct AllInitialRoute {
     /// At least one.
@@ -24,7 +24,11 @@ impl Route for AllInitialRoute {
             return Box::pin(async { OwnedReply::from(Failure::LocalError) });
         };
         // Requests behind the reply do not fail over.
-        ask_aside(others, cx, &Request { fails_over: false, ..request });
+        let aside = move || ask_aside(others, cx, &Request { fails_over: false, ..request });
+        if words_of_copy(&request).is_some() {
+            return Box::pin(decide(first.route(cx, request), aside));
+        }
+        aside();
         first.route(cx, request)
     }
 

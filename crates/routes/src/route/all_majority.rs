@@ -8,7 +8,8 @@ use crate::context::Context;
 use upstream::{Failure, OwnedReply, Request};
 
 /// Without a majority, the most frequent outcome wins; among equally frequent ones, the worst.
-/// Requests that it does not wait for continue in the background.
+/// Requests that it does not wait for continue in the background. The first child decides a delete
+/// with a cas unique.
 #[derive(Debug)]
 pub struct AllMajorityRoute {
     /// At least one.
@@ -22,7 +23,7 @@ impl Route for AllMajorityRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
-            let mut race = Race::among(&self.children, cx, &request);
+            let mut race = Race::among(&self.children, cx, request).await;
             let majority = (self.children.len() >> 1) + 1;
             let mut replies: Vec<(OwnedReply, usize)> = Vec::new();
             while let Some(reply) = race.next().await {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::all::{ask, words_of_copy, worse};
+use super::all::ask;
 use super::{Answer, Route, RouteRef};
 use crate::context::Context;
-use crate::join;
 use upstream::{Failure, OwnedReply, Request};
 
 /// Waits for all. The first decides a delete with a cas unique.
@@ -21,15 +20,10 @@ impl Route for AllSyncRoute {
     }
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
-        Box::pin(async move {
-            let words = words_of_copy(&request);
-            let words = words.as_deref().unwrap_or(request.words);
-            let replies = join::all(ask(&self.children, cx, request, words)).await;
-            replies
-                .into_iter()
-                .reduce(worse)
-                .unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
-        })
+        let Some((first, others)) = self.children.split_first() else {
+            return Box::pin(async { OwnedReply::from(Failure::LocalError) });
+        };
+        Box::pin(ask(first, others, cx, request))
     }
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hashing::key::HASH_STOP;
 
+use super::all::{is_refused, words_of_copy};
 use super::destination::DestinationRoute;
 use super::lease_pairs::LeasePairs;
 use super::order::Order;
@@ -105,6 +106,8 @@ impl FailoverRoute {
         // A knocked-out server received no request, so leaving it costs nothing.
         let mut is_free = true;
         let mut yielded = Vec::new();
+        // A delete's words once a child has executed or kept it.
+        let mut copy = None;
         while let Some(index) = tries.next(&request) {
             if !is_free && self.limit.as_ref().is_some_and(|limit| !limit.take()) {
                 cx.traffic().event(Event::FailoverLimited);
@@ -121,6 +124,7 @@ impl FailoverRoute {
                     key,
                     is_aside: request.is_aside || !is_first,
                     trail: trail.as_ref().or(request.trail),
+                    words: copy.as_deref().unwrap_or(request.words),
                     ..request
                 },
             );
@@ -133,6 +137,10 @@ impl FailoverRoute {
             // The delete is done, or will be, where no get currently reads the key.
             let is_elsewhere = failure.is_none() && is_read_elsewhere(&request, trail.as_ref());
             is_free = failure == Some(Failure::Tko) || is_elsewhere;
+            // A unique that differs may be that of the next child.
+            if is_elsewhere && !is_refused(&reply) {
+                copy = words_of_copy(&request);
+            }
             last = (index, reply);
             let goes_on = tries.note(index, failure);
             let fails = failure.is_some_and(|failure| self.errors.contain(class, failure));

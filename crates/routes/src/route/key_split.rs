@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use proto::answer::MetaCode;
 use proto::meta::Options;
 use proto::text::Words;
 use routeconf::select::{Replicas, key_replica, own_replica, replicas_asked};
 
-use super::all::ask_aside;
+use super::all::{ask_aside, decide};
 use super::race::Race;
 use super::{Answer, Route, RouteRef, words};
 use crate::context::Context;
@@ -53,11 +52,8 @@ impl KeySplitRoute {
         words: &[u8],
         own: u32,
     ) -> OwnedReply {
-        let reply = self.own(cx, request, own).await;
-        if reply.outcome != Outcome::Meta(MetaCode::Ex) {
-            self.others_aside(cx, Request { words, ..request }, own);
-        }
-        reply
+        let others = || self.others_aside(cx, Request { words, ..request }, own);
+        decide(self.own(cx, request, own), others).await
     }
 
     async fn first_hit(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {

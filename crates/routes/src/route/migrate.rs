@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use hashing::routing_hash;
 
-use super::all::{words_of_copy, worse};
+use super::all::ask;
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
-use crate::join;
-use upstream::{CommandClass, Failure, OwnedReply, Request};
+use upstream::{CommandClass, Request};
 
 /// A key moves at `start + interval + hash % interval`; deletes go to both places from `start` to
 /// `start + 2 * interval`.
@@ -65,15 +64,11 @@ impl Route for MigrateRoute {
         match self.place(&request, cx.unix_secs()) {
             Place::From => self.from.route(cx, request),
             Place::To => self.to.route(cx, request),
-            Place::Both { reads_old } => Box::pin(async move {
-                let words = words_of_copy(&request);
-                let copy = Request { words: words.as_deref().unwrap_or(request.words), ..request };
-                let (old, new) = if reads_old { (request, copy) } else { (copy, request) };
-                let both = vec![self.from.route(cx, old), self.to.route(cx, new)];
-                let replies = join::all(both).await;
-                let worst = replies.into_iter().reduce(worse);
-                worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
-            }),
+            Place::Both { reads_old } => {
+                let (from, to) = (&self.from, &self.to);
+                let (first, other) = if reads_old { (from, to) } else { (to, from) };
+                Box::pin(ask(first, std::slice::from_ref(other), cx, request))
+            }
         }
     }
 

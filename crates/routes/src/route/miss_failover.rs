@@ -30,14 +30,19 @@ impl Route for MissFailoverRoute {
             let mut request = Request { fails_over, ..request };
             let unleased = lease::is_asked(&request).then(|| lease::without(request.words));
             let (mut kept, mut leased): (Option<OwnedReply>, Option<OwnedReply>) = (None, None);
+            let mut unheld = None;
             for child in &self.children {
                 let reply = child.route(cx, request).await;
-                // A child with this answer may not have had the item.
-                let is_vague = reply.outcome == Outcome::OnlyDeleted;
-                let failed = is_vague || reply.outcome.failure().is_some();
+                // This child may not have had the item. The client reads its answer in place of a
+                // success.
+                if reply.outcome == Outcome::OnlyDeleted {
+                    unheld = unheld.or(Some(reply));
+                    continue;
+                }
+                let failed = reply.outcome.failure().is_some();
                 let is_lease = lease::token(&request, &reply).is_some();
                 if !goes_on || !failed && !reply.outcome.is_miss() && !is_lease {
-                    return reply;
+                    return unheld.unwrap_or(reply);
                 }
                 // The value that follows goes to the first child, so other tokens are useless.
                 if let Some(words) = unleased.as_deref().filter(|_| is_lease) {
@@ -53,7 +58,9 @@ impl Route for MissFailoverRoute {
                     kept = Some(reply);
                 }
             }
-            leased.or(kept).unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
+            let kept = kept.filter(|kept| unheld.is_none() || kept.outcome.failure().is_some());
+            let reply = leased.or(kept).or(unheld);
+            reply.unwrap_or_else(|| OwnedReply::from(Failure::LocalError))
         })
     }
 

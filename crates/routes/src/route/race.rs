@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::all::words_of_copy;
+use super::all::{is_refused, words_of_copy};
 use super::{Answer, RouteRef};
 use crate::context::Context;
 use crate::join;
@@ -25,12 +25,25 @@ impl<'a> Race<'a> {
         Self { cx, trails, answers: Vec::new(), bytes: 0 }
     }
 
-    /// A race between these routes. A delete has no cas unique: any of them may reply.
-    pub(super) fn among(routes: &[RouteRef], cx: &'a Arc<Context>, request: &Request<'a>) -> Self {
-        let mut race = Self::new(cx, request);
-        let words = words_of_copy(request);
-        let words = words.as_deref().unwrap_or(request.words);
-        let request = Arc::new(Request { words, ..*request }.to_owned());
+    /// A race between these routes. The first one decides a delete with a cas unique: its reply
+    /// comes before the others are asked, and is the only one if the unique differs.
+    pub(super) async fn among(
+        routes: &[RouteRef],
+        cx: &'a Arc<Context>,
+        request: Request<'a>,
+    ) -> Self {
+        let mut race = Self::new(cx, &request);
+        let words = words_of_copy(&request);
+        let (routes, words) = match (routes.split_first(), &words) {
+            (Some((first, others)), Some(words)) => {
+                let reply = first.route(cx, request).await;
+                let is_refused = is_refused(&reply);
+                race.answers.push(Box::pin(async { reply }));
+                (if is_refused { &[] } else { others }, &words[..])
+            }
+            _ => (routes, request.words),
+        };
+        let request = Arc::new(Request { words, ..request }.to_owned());
         for route in routes {
             race.ask(route, &request);
         }

@@ -2,11 +2,11 @@
 //!
 //! A key without a prefix goes to the default. A prefix with `*` goes to all matching clusters: the
 //! reply is that of the default cluster if it matches, else that of the first. The others are asked
-//! in the background.
+//! in the background. The cluster that replies decides a delete with a cas unique.
 
 use std::sync::Arc;
 
-use super::all::ask_aside;
+use super::all::{ask_aside, decide, words_of_copy};
 use super::{Answer, Pick, Route, RouteRef};
 use crate::context::Context;
 use upstream::{Failure, OwnedReply, Request};
@@ -143,9 +143,15 @@ impl Route for RootRoute {
         match self.target(&mut request) {
             Target::One(route) => route.route(cx, request),
             Target::Many(first, others) => {
-                for route in others {
-                    ask_aside(std::slice::from_ref(route), cx, &request);
+                let aside = move || {
+                    for route in others {
+                        ask_aside(std::slice::from_ref(route), cx, &request);
+                    }
+                };
+                if words_of_copy(&request).is_some() {
+                    return Box::pin(decide(first.route(cx, request), aside));
                 }
+                aside();
                 first.route(cx, request)
             }
             Target::Nowhere => Box::pin(async {

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use routeconf::ast::{ShardSplit, ShardSplits};
 use routeconf::select;
 
-use super::all::ask_aside;
+use super::all::{ask_aside, decide};
 use super::{Answer, Pick, Route, RouteRef, words};
 use crate::context::Context;
-use proto::answer::MetaCode;
-use upstream::{Outcome, OwnedReply, Request};
+use upstream::{OwnedReply, Request};
 
 /// Deletes go to all names, and the reply is that of the plain one, unless the split says
 /// otherwise. The name of this host decides a delete with a cas unique. Everything else goes to the
@@ -53,11 +52,8 @@ impl ShardSplitRoute {
         split: &ShardSplit,
         own: u32,
     ) -> OwnedReply {
-        let reply = self.own(cx, request, own).await;
-        if reply.outcome != Outcome::Meta(MetaCode::Ex) {
-            self.others_aside(cx, Request { words, ..request }, split, own);
-        }
-        reply
+        let others = || self.others_aside(cx, Request { words, ..request }, split, own);
+        decide(self.own(cx, request, own), others).await
     }
 }
 

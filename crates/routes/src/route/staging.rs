@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use super::all::{ask_aside, worse};
+use super::all::{ask, ask_aside};
 use super::modify_exptime::gives_back;
 use super::ttl::{self, Ttl};
 use super::{Answer, Route, RouteRef, words};
 use crate::context::Context;
-use crate::{deletes, join};
+use crate::deletes;
 use proto::answer::MetaCode;
-use upstream::{Command, CommandClass, Failure, Outcome, OwnedReply, Request};
+use upstream::{Command, CommandClass, Outcome, OwnedReply, Request};
 
 /// Copies the items of the old cluster into a new one.
 #[derive(Debug)]
@@ -112,22 +112,6 @@ impl StagingRoute {
         let staging = std::slice::from_ref(&self.staging);
         ask_aside(staging, cx, &Request { fails_over: false, ..*request });
     }
-
-    /// Deletes in both clusters. A cas unique in the request is the old cluster's, which therefore
-    /// decides.
-    async fn delete(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        let Some(words) = words::without_unique(request.words) else {
-            let both = vec![self.warm.route(cx, request), self.staging.route(cx, request)];
-            let worst = join::all(both).await.into_iter().reduce(worse);
-            return worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError));
-        };
-        let reply = self.warm.route(cx, request).await;
-        if reply.outcome == Outcome::Meta(MetaCode::Ex) {
-            return reply;
-        }
-        let other = self.staging.route(cx, Request { words: &words, ..request }).await;
-        worse(reply, other)
-    }
 }
 
 /// An older cas unique with `I` stores a stale value, and no reply shows it.
@@ -155,7 +139,8 @@ impl Route for StagingRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         if request.op.class() == CommandClass::Delete {
-            return Box::pin(self.delete(cx, request));
+            // A cas unique is the old cluster's.
+            return Box::pin(ask(&self.warm, std::slice::from_ref(&self.staging), cx, request));
         }
         Box::pin(self.mirror(cx, request))
     }

@@ -21,14 +21,15 @@
 //!
 //! **A hold-off** (`hold_off`) is the paper's method: deletes go only to the cold cluster and
 //! refuse `add`, the command of copies, for a time. The warm cluster's own delete must come within
-//! that time, and a copy must take less; the paper uses two seconds.
+//! that time, and a copy must take less; the paper uses two seconds. If the cold server has no room
+//! for the hold-off, the warm cluster gets the delete, too, so that there is nothing old to copy.
 //!
 //! If a copy is refused, the cold cluster is asked again. If it still has no value, the reply is a
 //! miss, so that the client reads the database. Sets go only to the cold cluster.
 
 use std::sync::Arc;
 
-use super::all::copy_aside;
+use super::all::{copy_aside, worse};
 use super::destination::DestinationRoute;
 use super::lease::{self, HOT_MISS};
 use super::ttl::{self, Ttl};
@@ -58,7 +59,8 @@ pub struct WarmUpRoute {
 }
 
 impl WarmUpRoute {
-    /// A delete for the cold cluster. One that already has a hold-off stays as it is.
+    /// A delete for the cold cluster. One that already has a hold-off stays as it is. If the
+    /// hold-off is refused, deletes also in the warm cluster.
     async fn delete_held_off(&self, cx: &Arc<Context>, mut request: Request<'_>) -> OwnedReply {
         let mut words = request.words.to_vec();
         if request.op == Command::Delete {
@@ -71,7 +73,11 @@ impl WarmUpRoute {
             }
             words.extend_from_slice(format!("H{}", self.hold_off).as_bytes());
         }
-        self.cold.route(cx, Request { words: &words, ..request }).await
+        let reply = self.cold.route(cx, Request { words: &words, ..request }).await;
+        if reply.outcome != Outcome::OnlyDeleted {
+            return reply;
+        }
+        worse(reply, self.warm.route(cx, deletes::plain(&request)).await)
     }
 
     /// Deletes in both clusters: in the cold one at once, and again after the warm one.
