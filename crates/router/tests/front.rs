@@ -215,7 +215,15 @@ fn a_prefix_is_flushed_on_every_server() {
         }
     }
     let without = Proxy::over(&[], r#""NullRoute""#, &["--enable-flush-cmd"]);
-    exact(&mut without.connect(), b"md app: U\r\n", b"HD\r\n");
+    let mut stream = without.connect();
+    exact(&mut stream, b"md app: U\r\n", b"HD\r\n");
+    exact(&mut stream, b"md app: U k O7\r\n", b"HD kapp: O7\r\n");
+    exact(&mut stream, b"md YXBwOg== U b O7 k\r\n", b"HD O7 kYXBwOg== b\r\n");
+    exact(&mut stream, b"md app: U k O7 q\r\nmn\r\n", b"MN\r\n");
+    for flush in ["flush_prefix /a/b/app:", "md /a/b/app: U k O7", "md /*/*/app: U q"] {
+        let refused = "CLIENT_ERROR a flush goes to all clusters and has no routing prefix\r\n";
+        exact(&mut stream, format!("{flush}\r\n").as_bytes(), refused.as_bytes());
+    }
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn core(first: SocketAddr, servers: u16, window: Option<Window>) -> Core {
             })
         });
         let root = Arc::new(Selecting(ByNumber(routes.collect())));
-        Tree { root, destinations: ids }
+        Tree { root, destinations: ids, keeps_prefixes: false }
     });
     core.unwrap()
 }

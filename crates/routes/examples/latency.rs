@@ -51,7 +51,7 @@ impl Way {
                 keeps_prefix: false,
                 shadows: Default::default(),
             });
-            Tree { root, destinations: vec![id] }
+            Tree { root, destinations: vec![id], keeps_prefixes: false }
         });
         let (times_us, failed) = (Vec::new(), 0);
         Self { name: name.to_owned(), core: core.unwrap(), times_us, failed }

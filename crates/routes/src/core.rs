@@ -11,14 +11,17 @@ use crate::context::{Context, Split, TASK_TICKET};
 use crate::deletes::{Deletes, Mailbox};
 use crate::join;
 use crate::own_reply::{add_words, own_reply};
-use crate::route::{Answer, Pick, RouteRef};
+use crate::route::{self, Answer, Pick, RouteRef};
 use proto::answer::MetaCode;
 use upstream::{
-    DestinationId, Failure, Outcome, OwnedReply, Request, Sink, Ticket, Trail, Upstream,
+    DestinationId, Failure, Outcome, OwnedReply, Reply, Request, Sink, Ticket, Trail, Upstream,
 };
 
 /// Follows `SERVER_ERROR`: not every server executed the delete yet, but each will.
 const KEPT_FOR_LATER: &[u8] = b"kept for later";
+
+/// The answer to a flush of keys that no server has.
+const NO_PREFIX: &[u8] = b"a flush goes to all clusters and has no routing prefix";
 
 /// A tree, and the servers that it keeps in use.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Tree {
     pub root: RouteRef,
     /// Servers to release with the tree, each as often as it was acquired.
     pub destinations: Vec<DestinationId>,
+    /// Keys on servers may have routing prefixes.
+    pub keeps_prefixes: bool,
 }
 
 /// The immediate result of a request.
@@ -144,8 +149,14 @@ impl Core {
         });
     }
 
-    /// Sends the request to every server of the tree, and answers with the worst reply.
+    /// Sends a flush to every server of the tree, and answers with the worst reply. Refuses a
+    /// routing prefix if no server stores keys with theirs.
     pub fn submit_to_all(&mut self, request: &Request<'_>, ticket: Ticket) {
+        if !self.tree.keeps_prefixes && route::has_prefix(request.key) {
+            let reply = Reply::failed(Failure::ClientError, NO_PREFIX).to_owned();
+            self.cx.finished.borrow_mut().push((ticket, reply));
+            return;
+        }
         let mut ids = self.tree.destinations.clone();
         ids.sort_unstable();
         // Each server gets the request once, however many pools it is in.
@@ -157,7 +168,7 @@ impl Core {
             let worst = replies.into_iter().max_by_key(|reply| reply.outcome.severity());
             let is_meta = request.get().op.is_meta();
             let done = if is_meta { Outcome::Meta(MetaCode::Hd) } else { Outcome::Ok };
-            let reply = worst.unwrap_or_else(|| OwnedReply::of(done));
+            let reply = worst.unwrap_or_else(|| own_reply(done, &request.get()));
             cx.finished.borrow_mut().push((ticket, reply));
         });
     }

@@ -8,7 +8,9 @@ use upstream::{Command, Outcome, OwnedReply, Request, write_key_words};
 /// Creates a reply of this program.
 pub(crate) fn own_reply(outcome: Outcome, request: &Request<'_>) -> OwnedReply {
     let mut reply = OwnedReply::of(outcome);
-    add_words(&mut reply, request);
+    if matches!(outcome, Outcome::Meta(_)) {
+        write_words(&mut reply.words, request);
+    }
     reply
 }
 
@@ -17,21 +19,24 @@ pub(crate) fn own_reply(outcome: Outcome, request: &Request<'_>) -> OwnedReply {
 /// the value.
 pub(crate) fn add_words(reply: &mut OwnedReply, request: &Request<'_>) {
     let is_missing = matches!(reply.outcome, Outcome::Meta(code) if is_made_here(code));
-    if !is_missing || !reply.words.is_empty() {
-        return;
+    if is_missing && reply.words.is_empty() {
+        write_words(&mut reply.words, request);
     }
+}
+
+fn write_words(out: &mut Vec<u8>, request: &Request<'_>) {
     let is_set = request.op == Command::MetaSet;
     for word in Words::new(request.words) {
         match word.first() {
-            Some(b'k') => write_key_words(&mut reply.words, request.key, request.base64),
+            Some(b'k') => write_key_words(out, request.key, request.base64),
             Some(b'O') => {
-                reply.words.push(b' ');
-                reply.words.extend_from_slice(word);
+                out.push(b' ');
+                out.extend_from_slice(word);
             }
-            Some(b'c') if is_set => reply.words.extend_from_slice(b" c0"),
+            Some(b'c') if is_set => out.extend_from_slice(b" c0"),
             Some(b's') if is_set => {
-                reply.words.extend_from_slice(b" s");
-                write_u64(&mut reply.words, request.value.len() as u64);
+                out.extend_from_slice(b" s");
+                write_u64(out, request.value.len() as u64);
             }
             _ => {}
         }

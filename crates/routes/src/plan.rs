@@ -214,7 +214,8 @@ impl Plan {
         }
         builder.track();
         let root = builder.root();
-        Tree { root, destinations: builder.destinations }
+        let keeps_prefixes = self.config.pools.iter().any(|pool| pool.keep_routing_prefix);
+        Tree { root, destinations: builder.destinations, keeps_prefixes }
     }
 }
 

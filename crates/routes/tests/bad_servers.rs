@@ -344,7 +344,11 @@ fn a_server_with_two_protocols_is_reported_for_each() {
     let binary = Settings { protocol: Protocol::Binary, ..quick() };
     let rig = Rig::over(|upstream| {
         let destinations = [quick(), binary].map(|one| upstream.destination(&address, &one));
-        Tree { root: Arc::new(NullRoute), destinations: destinations.to_vec() }
+        Tree {
+            root: Arc::new(NullRoute),
+            destinations: destinations.to_vec(),
+            keeps_prefixes: false,
+        }
     });
     let protocols: Vec<Protocol> = rig.registry.report().iter().map(|one| one.protocol).collect();
     assert_eq!(protocols, [Protocol::Binary, Protocol::Text]);

@@ -580,7 +580,7 @@ fn delayed_requests_complete_after_their_tree_is_replaced() {
     cluster.rig.turn();
     let core: &mut Core = &mut cluster.rig.core;
     let none = std::sync::Arc::new(routes::route::NullRoute);
-    core.replace(|_| Tree { root: none, destinations: Vec::new() });
+    core.replace(|_| Tree { root: none, destinations: Vec::new(), keeps_prefixes: false });
     assert_eq!(cluster.rig.reply(ticket).outcome, Outcome::NotFound);
 }
 
@@ -707,6 +707,35 @@ fn a_pool_can_keep_routing_prefixes() {
     assert_eq!(cluster.on(0, "k").as_deref(), Some("plain"));
     assert_eq!(cluster.rig.simple(Command::Delete, "/a/b/k"), Outcome::Deleted);
     cluster.has("/a/b/k", None);
+}
+
+/// A flush goes to all servers, of which none stores a key with its routing prefix, unless its pool
+/// keeps these.
+#[test]
+fn a_flush_has_a_routing_prefix_only_where_keys_do() {
+    for keeps in [false, true] {
+        let servers = vec![Server::holdall(&[])];
+        let text = format!(
+            r#"{{"pools": {{"A": {{"servers": ["{}"], "keep_routing_prefix": {keeps}}}}},
+                "routes": [{{"aliases": ["/./.", "/a/b/"], "route": "PoolRoute|A"}}]}}"#,
+            servers[0].addr()
+        );
+        let mut cluster = Cluster::with(servers, &text, "{}");
+        let plain = Request::new(Command::FlushAll, b"/a/b/app:");
+        let meta = Request { words: b"U k", ..Request::new(Command::MetaDelete, b"/a/b/app:") };
+        for (flush, done) in [(plain, Outcome::Ok), (meta, Outcome::Meta(MetaCode::Hd))] {
+            cluster.set("/a/b/app:1", "v");
+            cluster.rig.core.submit_to_all(&flush, 1 << 40);
+            let reply = cluster.rig.reply(1 << 40);
+            if keeps {
+                assert_eq!(reply.outcome, done);
+            } else {
+                assert_eq!(reply.outcome, Outcome::Failed(Failure::ClientError));
+            }
+            let left = if keeps { Outcome::NotFound } else { Outcome::Found };
+            assert_eq!(cluster.rig.simple(Command::Get, "/a/b/app:1"), left);
+        }
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn tree(upstream: &mut upstream::Upstream, address: SocketAddr) -> Tree {
         keeps_prefix: false,
         shadows: Default::default(),
     });
-    Tree { root, destinations: vec![id] }
+    Tree { root, destinations: vec![id], keeps_prefixes: false }
 }
 
 #[test]

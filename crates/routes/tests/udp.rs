@@ -299,7 +299,7 @@ fn the_window_limits_outstanding_requests() {
             });
             let children = routes.collect();
             let root = routes::route::Selecting(routes::route::RandomRoute { children });
-            routes::Tree { root: Arc::new(root), destinations: ids }
+            routes::Tree { root: Arc::new(root), destinations: ids, keeps_prefixes: false }
         });
         let tickets: Vec<_> =
             (0..500).map(|_| rig.submit(&Request::new(Command::Get, b"absent"))).collect();

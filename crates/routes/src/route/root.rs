@@ -32,6 +32,11 @@ fn split(key: &[u8]) -> Option<(&[u8], &[u8])> {
     key.split_at_checked(end)
 }
 
+/// Returns true if the key has a routing prefix.
+pub(crate) fn has_prefix(key: &[u8]) -> bool {
+    split(key).is_some()
+}
+
 /// Returns true if `name` matches `pattern`, in which `*` stands for any bytes except slashes.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);

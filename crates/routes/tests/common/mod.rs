@@ -76,7 +76,7 @@ impl Rig {
         Self::over(|upstream| {
             let mut servers = Servers { upstream, settings, destinations: Vec::new() };
             let root = build(&mut servers);
-            Tree { root, destinations: servers.destinations }
+            Tree { root, destinations: servers.destinations, keeps_prefixes: false }
         })
     }
 
