@@ -39,4 +39,4 @@ mod synced;
 
 pub use record::BODY_BYTES_MAX;
 pub use scan::Record;
-pub use spool::{AppendError, Counts, Damage, Failed, Fsync, Settings, Spool};
+pub use spool::{AppendError, Counts, Damage, Failed, Fsync, Settings, Spool, is_unprepared};

@@ -18,6 +18,9 @@ use crate::scan::{Item, Record, Scanner};
 use crate::segment::{FILE_MODE, Segment, check_file, make_folder};
 use crate::synced::{self, Synced};
 
+/// The name of the position's file.
+const POSITION: &str = "position";
+
 /// Bytes of the position's file: the number of the oldest unacknowledged record, and its checksum.
 const POSITION_BYTES: usize = 12;
 
@@ -47,7 +50,8 @@ pub(crate) struct Log {
     tail: Option<File>,
     reader: Option<(u64, File)>,
     position: Option<File>,
-    position_written: u64,
+    /// None if there is no file of it.
+    position_written: Option<u64>,
     synced: Synced,
     staged: Vec<(u64, Vec<u8>)>,
     staged_bytes: u64,
@@ -68,8 +72,10 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::NotFound => VecDeque::new(),
             other => other?.into(),
         };
-        check_file(&folder.join("position"))?;
+        let path = folder.join(POSITION);
+        check_file(&path)?;
         let acknowledged = position(&folder);
+        let position_written = path.exists().then_some(acknowledged);
         let oldest = segments.front().map(|segment| segment.first);
         let mut next = acknowledged;
         let mut cut = 0;
@@ -95,7 +101,7 @@ impl Log {
             tail: None,
             reader: None,
             position: None,
-            position_written: acknowledged,
+            position_written,
             synced: Synced::default(),
             staged: Vec::new(),
             staged_bytes: 0,
@@ -358,18 +364,19 @@ impl Log {
     /// the number of records lost at the begin, which a later start would not miss; a read misses
     /// the others.
     pub(crate) fn drop_removed(&mut self) -> u64 {
-        let is_removed = |segment: &&Segment| {
-            let found = fs::symlink_metadata(segment.path(&self.folder));
-            let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
-            found.is_err_and(|error| missing.contains(&error.kind()))
-        };
+        let is_removed = |segment: &&Segment| is_missing(&segment.path(&self.folder));
         if self.staged.is_empty() {
             return 0;
         }
         let removed = self.segments.iter().take_while(is_removed).count();
+        // Open files that have no name keep nothing.
         if self.segments.back().as_ref().is_some_and(is_removed) {
-            // Open files that have no name keep nothing; the other two may be gone, too.
-            (self.tail, self.position, self.position_written) = (None, None, 0);
+            self.tail = None;
+        }
+        if is_missing(&self.folder.join(POSITION)) {
+            (self.position, self.position_written) = (None, None);
+        }
+        if is_missing(&self.folder.join(synced::NAME)) {
             self.synced = Synced::default();
         }
         self.drop_oldest(removed)
@@ -418,14 +425,14 @@ impl Log {
 
     /// Writes the acknowledged position.
     pub(crate) fn write_position(&mut self) -> io::Result<()> {
-        if self.position_written == self.begin || self.owed.is_some() {
+        if self.position_written == Some(self.begin) || self.owed.is_some() {
             return Ok(());
         }
         if self.position.is_none() {
             make_folder(&self.folder)?;
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(false).mode(FILE_MODE);
-            let path = self.folder.join("position");
+            let path = self.folder.join(POSITION);
             check_file(&path)?;
             self.position = Some(options.open(path)?);
         }
@@ -434,7 +441,7 @@ impl Log {
         if let Some(file) = &self.position {
             file.write_all_at(&[&number[..], &sum[..]].concat(), 0)?;
         }
-        self.position_written = self.begin;
+        self.position_written = Some(self.begin);
         Ok(())
     }
 
@@ -444,7 +451,7 @@ impl Log {
         self.clean();
         if self.pending() == 0 && self.segments.is_empty() {
             synced::remove(&self.folder);
-            let _ = fs::remove_file(self.folder.join("position"));
+            let _ = fs::remove_file(self.folder.join(POSITION));
             let _ = fs::remove_dir(&self.folder);
         }
     }
@@ -457,9 +464,20 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(EIO)
 }
 
+/// True if another program has removed the file, or its folder.
+fn is_missing(path: &Path) -> bool {
+    let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    fs::symlink_metadata(path).is_err_and(|error| missing.contains(&error.kind()))
+}
+
+/// True if `folder` has no position: it was never prepared, or another program removed files.
+pub(crate) fn is_unprepared(folder: &Path) -> bool {
+    is_missing(&folder.join(POSITION))
+}
+
 /// The acknowledged position of `folder`; none from a damaged file.
 fn position(folder: &Path) -> u64 {
-    let bytes = fs::read(folder.join("position")).unwrap_or_default();
+    let bytes = fs::read(folder.join(POSITION)).unwrap_or_default();
     let (Some(number), Some(sum), POSITION_BYTES) =
         (bytes.first_chunk::<8>(), bytes.last_chunk::<4>(), bytes.len())
     else {

@@ -1,6 +1,7 @@
 //! A folder of logs, one per destination: see the crate's header.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -8,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::log::{Gaps, Log};
+use crate::log::{self, Gaps, Log};
 use crate::record::{BODY_BYTES_MAX, HEAD_BYTES};
 use crate::scan::Record;
 use crate::segment::{FILE_MODE, check_file, destination_of, folder_name, make_folder};
@@ -234,15 +235,31 @@ impl Spool {
         if self.bytes + len > self.settings.bytes_max {
             return Err(AppendError::Full);
         }
-        if !self.logs.contains_key(destination) {
-            // A new log has nothing to read, or the rest of a folder without pending records.
-            let (log, _) =
-                Log::open(self.folder.join(folder)).map_err(|_| AppendError::Unnamable)?;
-            self.logs.insert(destination.to_owned(), log);
-        }
-        let Some(log) = self.logs.get_mut(destination) else { return Err(AppendError::Unnamable) };
+        let log = self.log(destination).map_err(|_| AppendError::Unnamable)?;
+        let number = log.stage(secs, record);
         self.bytes += len;
-        Ok(log.stage(secs, record))
+        Ok(number)
+    }
+
+    /// Makes the folder of `destination` before its first record. From then on, [`is_unprepared`]
+    /// shows that another program removed it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read or written.
+    pub fn prepare(&mut self, destination: &str) -> io::Result<()> {
+        self.log(destination)?.write_position()
+    }
+
+    fn log(&mut self, destination: &str) -> io::Result<&mut Log> {
+        match self.logs.entry(destination.to_owned()) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                // A new log has nothing to read, or the rest of a folder without pending records.
+                let (log, _) = Log::open(self.folder.join(folder_name(destination)))?;
+                Ok(entry.insert(log))
+            }
+        }
     }
 
     /// Writes the staged records and the acknowledged positions, and syncs them if [`Fsync`]
@@ -406,6 +423,13 @@ impl Spool {
         let pending = self.logs.values().map(Log::pending).sum();
         Counts { pending, bytes: self.bytes, lost: self.lost, expired: self.expired }
     }
+}
+
+/// True if the spool in `folder` has no position of `destination`: it was not
+/// [prepared](Spool::prepare), or another program has removed files.
+#[must_use]
+pub fn is_unprepared(folder: &Path, destination: &str) -> bool {
+    log::is_unprepared(&folder.join(folder_name(destination)))
 }
 
 impl Drop for Spool {

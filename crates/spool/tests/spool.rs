@@ -362,6 +362,54 @@ fn removed_records_are_lost_and_later_ones_are_kept() {
     }
 }
 
+/// Position and synced end were open in the removed folder.
+#[test]
+fn a_folder_removed_without_records_is_made_again_with_all_files() {
+    let folder = Folder::new();
+    let mut spool = folder.open(Settings { fsync: Fsync::Always, ..small() });
+    fill(&mut spool, 0..2);
+    assert_eq!(bodies(&mut spool), numbered(0..2));
+    spool.commit(Instant::now());
+    fs::remove_dir_all(folder.0.path().join("d")).unwrap();
+    fill(&mut spool, 2..5);
+    let first = spool.read("d", 1, usize::MAX, 1000).unwrap();
+    spool.acknowledge("d", first[0].number);
+    spool.commit(Instant::now());
+    // A kill.
+    std::mem::forget(spool);
+    fs::remove_file(folder.0.path().join("lock")).unwrap();
+    let last = folder.segments().pop().unwrap();
+    let bytes = fs::read(&last).unwrap();
+    fs::write(&last, &bytes[..bytes.len() - 1]).unwrap();
+    let mut spool = folder.open(small());
+    assert_eq!(bodies(&mut spool), numbered(3..4), "one is delivered, and one is damaged");
+    let damage = spool.take_damage();
+    assert!(matches!(damage[..], [Damage::Torn { .. }, Damage::Lost { records: 1, .. }]));
+}
+
+#[test]
+fn a_prepared_folder_without_its_files_was_removed() {
+    let folder = Folder::new();
+    let is_removed = || spool::is_unprepared(folder.0.path(), "d");
+    let mut spool = folder.open(small());
+    assert!(is_removed(), "it was never there");
+    spool.prepare("d").unwrap();
+    assert!(!is_removed());
+    drop(spool);
+    // Delivered records leave a position, too.
+    let mut spool = folder.open(small());
+    spool.prepare("d").unwrap();
+    fill(&mut spool, 0..20);
+    assert!(!is_removed());
+    assert_eq!(bodies(&mut spool), numbered(0..20));
+    spool.commit(Instant::now());
+    assert!(!is_removed());
+    fs::remove_dir_all(folder.0.path().join("d")).unwrap();
+    assert!(is_removed());
+    fill(&mut spool, 20..21);
+    assert!(!is_removed(), "it has records");
+}
+
 #[test]
 fn records_before_a_number_are_dropped_unread() {
     let folder = Folder::new();
