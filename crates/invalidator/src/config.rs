@@ -390,14 +390,14 @@ impl Config {
         KeyFiles::new((self.delivery.spool_bytes_max > 0).then(|| self.spool_folder()))
     }
 
-    /// The clusters among `spooled`, which had deletes on the disk, whose folders are gone.
+    /// The clusters among `spooled`, which had deletes on the disk, whose files were removed.
     pub(crate) fn removed_spools(&self, mut spooled: Vec<String>) -> Vec<String> {
-        spooled.retain(|name| SpoolFolder::is_missing(&self.spool_folder(), name));
+        spooled.retain(|name| SpoolFolder::is_removed(&self.spool_folder(), name));
         spooled
     }
 
     /// The clusters' places on the disk, and the faults found there; none where `spool_bytes_max`
-    /// is 0. The folders of the clusters `lost` were removed, with the deletes in them.
+    /// is 0. Files of the clusters `lost` were removed, with deletes in them.
     ///
     /// # Errors
     ///
@@ -422,7 +422,7 @@ impl Config {
             let (disk_queue, found) = opened.map_err(fault)?;
             if lost.contains(&cluster.name) {
                 disk_queue.note_loss().map_err(fault)?;
-                damage.push(format!("{}: its spool was removed with deletes in it", cluster.name));
+                damage.push(format!("{}: files of its spool were removed", cluster.name));
             }
             disk_queues.push(Some(disk_queue));
             damage.extend(found);

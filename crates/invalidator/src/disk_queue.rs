@@ -130,6 +130,18 @@ impl SpoolFolder {
     ///
     /// When it cannot be created, read or written, or another program has locked it.
     pub fn open(folder: &Path, name: &str, bytes_max: u64) -> io::Result<(Self, Vec<String>)> {
+        let (queue, damage) = Self::open_unprepared(folder, name, bytes_max)?;
+        // A full disk must not stop the start.
+        let _ = queue.spool.lock().prepare(name);
+        Ok((queue, damage))
+    }
+
+    /// Like [`Self::open`], but [`Self::is_removed`] is as before.
+    pub(crate) fn open_unprepared(
+        folder: &Path,
+        name: &str,
+        bytes_max: u64,
+    ) -> io::Result<(Self, Vec<String>)> {
         let settings = Settings {
             // The limit is checked here, because replacement records have no limit.
             bytes_max: u64::MAX,
@@ -144,11 +156,11 @@ impl SpoolFolder {
         Ok((Self { spool: Arc::new(Mutex::new(spool)), name: name.into(), bytes_max }, damage))
     }
 
-    /// True if `folder` has no folder of this cluster.
+    /// True if another program has removed files of this cluster from `folder`, or the folder:
+    /// [`Self::open`] and later writes leave a position there.
     #[must_use]
-    pub fn is_missing(folder: &Path, name: &str) -> bool {
-        let found = folder.join(name).symlink_metadata();
-        found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    pub fn is_removed(folder: &Path, name: &str) -> bool {
+        spool::is_unprepared(&folder.join(name), name)
     }
 
     /// Notes that the records of an earlier run are gone with its folder.
@@ -174,7 +186,7 @@ impl SpoolFolder {
         if !folder.join(name).join(name).is_dir() {
             return Ok(0);
         }
-        match Self::open(folder, name, 0) {
+        match Self::open_unprepared(folder, name, 0) {
             Ok((queue, _)) => Ok(queue.held().records),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(0),
             Err(error) => Err(error),

@@ -105,16 +105,27 @@ mod tests {
     async fn a_removed_folder_with_deletes_is_a_loss() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(folder.path(), "", "east");
-        drop(config.disk_queues(&[]).unwrap());
         let spooled = vec!["east".to_owned()];
-        assert_eq!(config.removed_spools(spooled.clone()), [""; 0], "they are delivered");
-        fs::remove_dir_all(config.spool_folder()).unwrap();
-        let lost = config.removed_spools(spooled.clone());
-        assert_eq!(lost, spooled);
-        let (queues, damage) = config.disk_queues(&lost).unwrap();
-        assert_eq!(damage, ["east: its spool was removed with deletes in it"]);
-        assert_eq!(queues[0].as_ref().unwrap().read().await.unwrap().lost, 1);
-        assert_eq!(config.removed_spools(spooled), [""; 0], "it is noted in the new folder");
+        let spool = config.spool_folder();
+        for (removed, is_asked) in [("", false), ("east", true), ("east/east", false)] {
+            drop(config.disk_queues(&[]).unwrap());
+            assert_eq!(config.removed_spools(spooled.clone()), [""; 0], "they are delivered");
+            fs::remove_dir_all(spool.join(removed)).unwrap();
+            if is_asked {
+                // SIGHUP: the new configuration's folders are tried.
+                config.refuse_successor(&config, &[1]).unwrap();
+            }
+            let lost = config.removed_spools(spooled.clone());
+            assert_eq!(lost, spooled, "{removed}");
+            let (queues, damage) = config.disk_queues(&lost).unwrap();
+            assert_eq!(damage, ["east: files of its spool were removed"]);
+            let queue = queues[0].as_ref().unwrap();
+            let found = queue.read().await.unwrap();
+            assert_eq!(found.lost, 1);
+            let is_noted = config.removed_spools(spooled.clone()).is_empty();
+            assert!(is_noted, "it is noted in the new folder");
+            queue.acknowledge(found.records[0].0, Vec::new()).await.unwrap();
+        }
     }
 
     #[tokio::test]

@@ -61,7 +61,8 @@ impl Config {
         Err(Fault::LeftOver { folder: folder.join(name), records, why })
     }
 
-    /// A folder that exists is not opened, because only its user may repair damage in it.
+    /// A folder that exists is not opened, because only its user may repair damage in it. One that
+    /// another program removed stays removed for the new process.
     fn refuse_unusable_folders(&self) -> Result<(), Fault> {
         if self.delivery.spool_bytes_max == 0 {
             return Ok(());
@@ -71,7 +72,8 @@ impl Config {
             if folder.join(&cluster.name).try_exists().unwrap_or(false) {
                 continue;
             }
-            let opened = SpoolFolder::open(&folder, &cluster.name, self.delivery.spool_bytes_max);
+            let bytes_max = self.delivery.spool_bytes_max;
+            let opened = SpoolFolder::open_unprepared(&folder, &cluster.name, bytes_max);
             opened.map_err(|error| Fault::Spool {
                 folder: folder.clone(),
                 cluster: cluster.name.clone(),
