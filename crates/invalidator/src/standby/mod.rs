@@ -139,8 +139,13 @@ impl<S: LockSession, K: Keep> Member<S, K> {
     async fn ask_peers(&self) -> Result<(), CheckpointError> {
         for address in &self.group.peers {
             let Some(peer) = peer::ask(address).await else { continue };
-            let Some(position) = peer.position.filter(|_| peer.is_working) else { continue };
+            if !peer.is_working {
+                continue;
+            }
             let own = checkpoint::read(self.keep.as_ref(), &self.source)?;
+            // A worker that found the loss at its start has no position.
+            let stays = || own.as_ref().filter(|_| peer.is_lacking).map(|own| own.position.clone());
+            let Some(position) = peer.position.or_else(stays) else { continue };
             // Only a flush removes the note.
             let is_lacking = peer.is_lacking || own.as_ref().is_some_and(|own| own.is_lacking);
             let spooled = own.as_ref().map(|own| own.spooled.clone()).unwrap_or_default();
@@ -193,8 +198,13 @@ impl Waited {
 mod tests {
     use std::{io, path::Path};
 
+    use changes::position::Position;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::lock::tests::{Session, World, lock};
     use super::*;
+    use crate::checkpoint::KeptFile;
 
     /// A checkpoint that was never written.
     #[derive(Debug)]
@@ -215,13 +225,51 @@ mod tests {
     }
 
     fn member(world: &World) -> Member<Session, Nothing> {
+        member_with(world, Nothing)
+    }
+
+    fn member_with<K: Keep>(world: &World, keep: K) -> Member<Session, K> {
         Member {
             group: Group { name: "g".to_owned(), peers: Vec::new() },
             lock: lock(world),
             source: "default".to_owned(),
-            keep: Arc::new(Nothing),
+            keep: Arc::new(keep),
             stats: Arc::new(Stats::new([])),
             log: |_| {},
+        }
+    }
+
+    /// The status port of a peer with these stats, for one query.
+    async fn peer(stats: Stats) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = [0; b"stats\r\nquit\r\n".len()];
+            stream.read_exact(&mut asked).await.unwrap();
+            stream.write_all(stats.text(0).as_bytes()).await.unwrap();
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_loss_found_before_anything_was_delivered_is_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let keep = KeptFile(folder.path().join("cp"));
+        let own = Kept {
+            position: Position::of_lsn(7),
+            is_lacking: false,
+            spooled: vec!["east".to_owned()],
+        };
+        checkpoint::write(&keep, "default", &own).await.unwrap();
+        for is_lacking in [false, true] {
+            let stats = Stats::new([]);
+            stats.is_lacking.store(is_lacking, Relaxed);
+            let mut member = member_with(&World::default(), keep.clone());
+            member.group.peers = vec![peer(stats).await];
+            member.ask_peers().await.unwrap();
+            let kept = checkpoint::read(&keep, "default").unwrap();
+            assert_eq!(kept, Some(Kept { is_lacking, ..own.clone() }));
         }
     }
 
