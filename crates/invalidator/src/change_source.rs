@@ -118,4 +118,8 @@ pub trait ChangeSource: Send {
     /// Everything up to this position of the open log was delivered, so the database need not keep
     /// that log for us.
     fn confirm(&mut self, position: &Position);
+
+    /// Everything up to this position of the open log was executed. The others of a group may not
+    /// know it yet, so a database whose log they share keeps the log, unless it shuts down.
+    fn delivered(&mut self, _position: &Position) {}
 }

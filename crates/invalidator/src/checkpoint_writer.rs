@@ -44,6 +44,8 @@ pub(crate) struct CheckpointWriter<K> {
     /// Receives each position that was saved, with the last delivery before it.
     pub(crate) confirm: watch::Sender<Option<(u64, Position)>>,
     /// Receives positions up to which everything was executed, likewise.
+    pub(crate) newest: watch::Sender<Option<(u64, Position)>>,
+    /// Receives the same when they have aged.
     pub(crate) delivered: watch::Sender<Option<(u64, Position)>>,
     /// The minimum age of what `delivered` receives.
     pub(crate) hand_over: Duration,
@@ -98,6 +100,8 @@ impl<K: Keep> CheckpointWriter<K> {
                     }
                 }
                 *self.stats.delivered_position.lock() = delivered.1.to_string();
+                // At the end, no task listens.
+                let _ = self.newest.send(Some(delivered.clone()));
                 aging.newest = Some(delivered);
             }
             if let Some(delivered) = aging.take(self.hand_over) {
@@ -230,6 +234,7 @@ mod tests {
                 acks: acked,
                 positions: positions.clone(),
                 confirm,
+                newest: watch::channel(None).0,
                 delivered: deliver,
                 hand_over: Duration::ZERO,
                 every: Duration::from_millis(1),

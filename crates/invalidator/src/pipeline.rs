@@ -97,6 +97,7 @@ where
     let positions = Positions::default();
     let (confirm, confirmed) = watch::channel(None);
     let (deliver, delivered) = watch::channel(None);
+    let (newest, newest_delivered) = watch::channel(None);
     let checkpoint_writer = CheckpointWriter {
         name: plan.name.clone(),
         keep: Arc::clone(&world.keep),
@@ -104,6 +105,7 @@ where
         acks,
         positions: positions.clone(),
         confirm,
+        newest,
         delivered: deliver,
         hand_over: HAND_OVER,
         every: plan.checkpoint_every,
@@ -117,6 +119,7 @@ where
         dispatcher: Dispatcher::new(backlogs, positions),
         confirmed,
         delivered,
+        newest_delivered,
         files: world.key_files,
         stats: Arc::clone(&stats),
         owed: None,
@@ -284,6 +287,7 @@ struct Follower<'p, S: DiskQueue> {
     dispatcher: Dispatcher<S>,
     confirmed: watch::Receiver<Option<(u64, Position)>>,
     delivered: watch::Receiver<Option<(u64, Position)>>,
+    newest_delivered: watch::Receiver<Option<(u64, Position)>>,
     files: KeyFiles,
     stats: Arc<Stats>,
     /// A flush for a gap whose changes may not be visible yet; it is repeated when the commit after
@@ -372,6 +376,7 @@ impl<S: DiskQueue> Follower<'_, S> {
                 true => &mut self.delivered,
                 false => &mut self.confirmed,
             },
+            newest_delivered: &mut self.newest_delivered,
             log_since: self.log_since,
             stats: &self.stats,
             owed: &mut self.owed,

@@ -32,6 +32,7 @@ pub(crate) struct Reading<'f> {
     /// The window of keys that may be in memory ahead of the barrier.
     pub(crate) ahead: Arc<Semaphore>,
     pub(crate) confirmed: &'f mut watch::Receiver<Option<(u64, Position)>>,
+    pub(crate) newest_delivered: &'f mut watch::Receiver<Option<(u64, Position)>>,
     /// The first delivery whose position is one of this log.
     pub(crate) log_since: u64,
     pub(crate) stats: &'f Stats,
@@ -78,11 +79,11 @@ impl Reading<'_> {
             self.stats.prepared.store(assembler.prepared() as u64, Relaxed);
             let behind_bytes = source.behind_bytes().unwrap_or(UNKNOWN);
             self.stats.behind_bytes.store(behind_bytes, Relaxed);
-            if self.confirmed.has_changed().unwrap_or(false)
-                && let Some((seq, position)) = self.confirmed.borrow_and_update().as_ref()
-                && *seq >= self.log_since
-            {
-                source.confirm(position);
+            if let Some(position) = changed(self.confirmed, self.log_since) {
+                source.confirm(&position);
+            }
+            if let Some(position) = changed(self.newest_delivered, self.log_since) {
+                source.delivered(&position);
             }
         }
     }
@@ -147,6 +148,18 @@ impl Reading<'_> {
     fn heard(&self) {
         self.stats.heard_us.store(system_now_us(), Relaxed);
     }
+}
+
+/// A new position of the log that begins with delivery `log_since`.
+fn changed(
+    positions: &mut watch::Receiver<Option<(u64, Position)>>,
+    log_since: u64,
+) -> Option<Position> {
+    if !positions.has_changed().unwrap_or(false) {
+        return None;
+    }
+    let newest = positions.borrow_and_update();
+    newest.as_ref().filter(|(seq, _)| *seq >= log_since).map(|(_, position)| position.clone())
 }
 
 /// Describes a flush in words.

@@ -659,6 +659,33 @@ pub(super) mod tests {
         assert_eq!(open("0/7", "false", None).await, Ok((9, 9)), "the first start");
     }
 
+    /// A server that shuts down requests an answer after each other one.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_shuts_down_learns_the_newest_position() {
+        use super::super::{Reading, tests::reading};
+        use changes::change::Event;
+        // Keepalives with a request at 9; the position in the last answer.
+        async fn answers(delivered: u64, pause: Duration) -> Vec<u64> {
+            let (opened, mut far) = log_in(&[&message(b'R', &[0; 4]), READY].concat()).await;
+            drop(sent(&mut far).await);
+            let mut reading: Reading = reading(opened.unwrap(), 9);
+            let mut confirmed = Vec::new();
+            for _ in 0..2 {
+                let alive = [&b"k"[..], &9u64.to_be_bytes(), &[0; 8], &[1]].concat();
+                far.write_all(&message(b'd', &alive)).await.unwrap();
+                assert!(matches!(reading.next(5, delivered).await, Ok(Event::Alive)));
+                let answer = sent(&mut far).await;
+                // Tag, length, `r`, the position read, and the one that is on the disk.
+                confirmed.push(u64::from_be_bytes(answer[14..22].try_into().unwrap()));
+                tokio::time::advance(pause).await;
+            }
+            confirmed
+        }
+        assert_eq!(answers(9, Duration::ZERO).await, [5, 9]);
+        assert_eq!(answers(8, Duration::ZERO).await, [5, 5], "not all of its log was executed");
+        assert_eq!(answers(9, Duration::from_secs(2)).await, [5, 5], "the log is idle");
+    }
+
     #[tokio::test]
     async fn a_standby_with_the_slot_starts_at_the_end_that_it_has_replayed() {
         let slot = row(&["0/1", "reserved", "pgoutput", "0/1", "false"]);

@@ -64,6 +64,9 @@ const LOG_END: &str = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_re
 /// The interval between reports of our position to the server.
 const FEEDBACK_EVERY: Duration = Duration::from_millis(500);
 
+/// Two requests for an answer within this time mean that the server shuts down.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
+
 /// The log of the first reachable server.
 pub struct PostgresSource {
     settings: Settings,
@@ -72,6 +75,8 @@ pub struct PostgresSource {
     reading: Option<Reading>,
     /// The position that the clusters have acknowledged.
     confirmed: u64,
+    /// The position up to which everything in the open log was executed.
+    delivered: u64,
     /// The parts of the tables at the last check; none before the first.
     parts: Option<BTreeMap<String, String>>,
     /// True after the log could not be read any further at some place, until it is open after that.
@@ -90,9 +95,11 @@ struct Reading {
     recheck: Recheck,
     /// The loss found when the log was opened.
     lacking: Option<String>,
-    /// The position that the slot had when the log was opened.
+    /// The position that the slot has.
     slot_confirmed: u64,
     read: u64,
+    /// The time at which the server last requested an answer.
+    asked_at: Option<Instant>,
     reported_at: Instant,
 }
 
@@ -115,6 +122,7 @@ impl PostgresSource {
             rotation,
             reading: None,
             confirmed: 0,
+            delivered: 0,
             parts: None,
             is_stuck: false,
             notes,
@@ -249,6 +257,7 @@ impl PostgresSource {
             lacking,
             slot_confirmed,
             read: start,
+            asked_at: None,
             reported_at: Instant::now(),
         };
         Ok((position, reading))
@@ -439,6 +448,7 @@ impl ChangeSource for PostgresSource {
                     // before the slot's would move the slot back.
                     let confirmed = from.map_or(0, |_| self.confirmed);
                     self.confirmed = confirmed.max(reading.slot_confirmed);
+                    self.delivered = from.map_or(0, |_| self.delivered);
                     self.reading = Some(reading);
                     self.is_stuck = false;
                     return Ok(position);
@@ -451,11 +461,11 @@ impl ChangeSource for PostgresSource {
     }
 
     async fn next(&mut self) -> Result<Event, SourceError> {
-        let confirmed = self.confirmed;
+        let (confirmed, delivered) = (self.confirmed, self.delivered);
         let Some(reading) = &mut self.reading else {
             return Err(SourceError::Lost("the log is not open".to_owned()));
         };
-        match reading.next(confirmed).await {
+        match reading.next(confirmed, delivered).await {
             Ok(event) => {
                 match event {
                     Event::Commit { .. } => self.rotation.read(),
@@ -502,11 +512,17 @@ impl ChangeSource for PostgresSource {
             self.confirmed = self.confirmed.max(*lsn);
         }
     }
+
+    fn delivered(&mut self, position: &Position) {
+        if let Position::Lsn { lsn, .. } = position {
+            self.delivered = *lsn;
+        }
+    }
 }
 
 impl Reading {
     /// The next event.
-    async fn next(&mut self, confirmed: u64) -> Result<Event, Failure> {
+    async fn next(&mut self, confirmed: u64, delivered: u64) -> Result<Event, Failure> {
         loop {
             if let Some(event) = self.decoder.pop() {
                 return self.converted(event, confirmed).await;
@@ -550,6 +566,9 @@ impl Reading {
                 // Keepalive: the place sent, the server's clock, whether it requests an answer.
                 Ok(b'k') if message.len() >= 17 => {
                     let end = message.get_u64();
+                    if self.is_ending(message.get(8) == Some(&1)) && delivered >= end {
+                        self.slot_confirmed = self.slot_confirmed.max(delivered);
+                    }
                     if !self.decoder.is_open() && end > self.read {
                         // There are no changes for us up to here, so the server need not keep it.
                         self.read = end;
@@ -562,6 +581,17 @@ impl Reading {
                 _ => return Err(Failure::Unexpected("in the log")),
             }
         }
+    }
+
+    /// True if the server shuts down: it then waits until it has an answer that everything which it
+    /// has sent was executed, and requests one after each other answer. Otherwise, it requests one
+    /// after two seconds without an answer.
+    fn is_ending(&mut self, is_asked: bool) -> bool {
+        if !is_asked {
+            return false;
+        }
+        let before = self.asked_at.replace(Instant::now());
+        before.is_some_and(|at| at.elapsed() < ASKED_AGAIN)
     }
 
     /// Queries the kind of a relation that this transaction has rows of.
@@ -608,7 +638,35 @@ impl Reading {
 
     async fn report(&mut self, confirmed: u64) -> Result<(), Failure> {
         self.reported_at = Instant::now();
+        // An earlier position would move the slot back.
+        self.slot_confirmed = self.slot_confirmed.max(confirmed);
+        let confirmed = self.slot_confirmed;
         let sent = self.connection.report(self.read.max(confirmed), confirmed);
         timeout(SILENCE_MAX, sent).await.map_err(|_| Failure::Silent)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reader of a log that was read up to `read`.
+    pub(super) fn reading(connection: Connection, read: u64) -> Reading {
+        let (settings, rules) = (connection::tests::settings(), Rules::default());
+        let (notes, every) = (Notes::default(), Duration::from_secs(3600));
+        let check = || async { Ok(Checked::default()) };
+        Reading {
+            connection,
+            decoder: Decoder::new(&rules, read),
+            converter: None,
+            catalogue: Arc::new(Catalogue { settings, server: String::new(), tables: Vec::new() }),
+            has_partitions: false,
+            recheck: Recheck::start(every, Checked::default(), notes, check),
+            lacking: None,
+            slot_confirmed: 0,
+            read,
+            asked_at: None,
+            reported_at: Instant::now(),
+        }
     }
 }
