@@ -297,7 +297,7 @@ impl Turns<'_> {
         supervisor::status("waits: another invalidator of its group works");
     }
 
-    /// The clusters with deletes on the disk, according to the checkpoint, whose files were removed.
+    /// The clusters with deletes on the disk, by the checkpoint, whose files were removed.
     fn lost_spools(&self) -> Vec<String> {
         // A checkpoint that cannot be used is reported where its position is needed.
         let kept = checkpoint::read(self.keep.as_ref(), &self.plan.name).ok().flatten();
