@@ -21,7 +21,7 @@ impl Config {
             }
         }
         next.refuse_left_over()?;
-        next.refuse_unusable_folders()
+        self.refuse_unusable_folders(next)
     }
 
     /// Without a checkpoint, the new process would start at the end of the log.
@@ -61,18 +61,21 @@ impl Config {
         Err(Fault::LeftOver { folder: folder.join(name), records, why })
     }
 
-    /// A folder that exists is not opened, because only its user may repair damage in it. One that
-    /// another program removed stays removed for the new process.
-    fn refuse_unusable_folders(&self) -> Result<(), Fault> {
-        if self.delivery.spool_bytes_max == 0 {
+    /// A folder that exists is not opened, because only its user may repair damage in it. This
+    /// process may be about to open its own folders. One that another program removed stays removed
+    /// for the new process.
+    fn refuse_unusable_folders(&self, next: &Self) -> Result<(), Fault> {
+        if next.delivery.spool_bytes_max == 0 {
             return Ok(());
         }
-        let folder = self.spool_folder();
-        for cluster in &self.clusters {
-            if folder.join(&cluster.name).try_exists().unwrap_or(false) {
+        let folder = next.spool_folder();
+        for cluster in &next.clusters {
+            if self.uses_folder(&folder, &cluster.name)
+                || folder.join(&cluster.name).try_exists().unwrap_or(false)
+            {
                 continue;
             }
-            let bytes_max = self.delivery.spool_bytes_max;
+            let bytes_max = next.delivery.spool_bytes_max;
             let opened = SpoolFolder::open_unprepared(&folder, &cluster.name, bytes_max);
             opened.map_err(|error| Fault::Spool {
                 folder: folder.clone(),
@@ -81,6 +84,13 @@ impl Config {
             })?;
         }
         Ok(())
+    }
+
+    /// True if this configuration keeps the deletes of a cluster in this folder.
+    fn uses_folder(&self, folder: &Path, name: &str) -> bool {
+        self.delivery.spool_bytes_max > 0
+            && self.spool_folder() == folder
+            && self.clusters.iter().any(|cluster| cluster.name == name)
     }
 }
 
@@ -134,6 +144,15 @@ mod tests {
         assert_eq!(refusal(&next, 0), "", "its position was copied");
         assert!(refusal(&next, 3).contains("other.spool: stop the invalidator"));
         assert_eq!(refusal(&now, 3), "", "nothing has changed");
+    }
+
+    /// At a start, SIGHUP may arrive while the process opens its folders.
+    #[test]
+    fn the_own_folders_are_not_opened_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = config(folder.path(), "checkpoint = \"FOLDER/cp\"", "mariadb", "east", "");
+        now.refuse_successor(&now, &[0]).unwrap();
+        assert!(!now.spool_folder().join("east").exists());
     }
 
     #[test]
