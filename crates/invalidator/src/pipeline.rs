@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use changes::key_file::KeyFiles;
 use changes::position::Position;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backlog::Backlog;
@@ -135,13 +135,7 @@ where
             (ended, is_over)
         }
         _ = stop.wait_for(|stop| *stop) => (Ok(()), false),
-        ended = tasks.join_next() => {
-            let ended = match ended {
-                Some(Ok(Err(damaged))) => Ended::Gap(damaged.to_string()),
-                _ => Ended::Broken,
-            };
-            (Err(ended), false)
-        }
+        ended = tasks.join_next() => (Err(ended_by(ended)), false),
         _ = writing.join_next() => (Err(Ended::Broken), false),
     };
     drop(follower);
@@ -164,6 +158,14 @@ where
         checkpoint::note_lacking(world.keep.as_ref(), &plan.name).await?;
     }
     ended
+}
+
+/// The end of a run by the end of a cluster's task.
+fn ended_by(task: Option<Result<Result<(), DamagedSpool>, JoinError>>) -> Ended {
+    match task {
+        Some(Ok(Err(damaged))) => Ended::Gap(damaged.to_string()),
+        _ => Ended::Broken,
+    }
 }
 
 /// The end of a run, which is one for missing changes if the log may lack some.
