@@ -21,7 +21,7 @@ use upstream::{
 const KEPT_FOR_LATER: &[u8] = b"kept for later";
 
 /// The answer to a flush of keys that no server has.
-const NO_PREFIX: &[u8] = b"a flush goes to all clusters and has no routing prefix";
+const NO_PREFIX: &[u8] = b"a flush goes to all clusters and needs a prefix of keys";
 
 /// A tree, and the servers that it keeps in use.
 #[derive(Debug)]
@@ -149,10 +149,11 @@ impl Core {
         });
     }
 
-    /// Sends a flush to every server of the tree, and answers with the worst reply. Refuses a
-    /// routing prefix if no server stores keys with theirs.
+    /// Sends a flush to every server of the tree, and answers with the worst reply. Unless servers
+    /// store keys with their routing prefixes, they also get the flush without one.
     pub fn submit_to_all(&mut self, request: &Request<'_>, ticket: Ticket) {
-        if !self.tree.keeps_prefixes && route::has_prefix(request.key) {
+        let rest = route::without_prefix(request.key).filter(|_| !self.tree.keeps_prefixes);
+        if rest.is_some_and(<[u8]>::is_empty) {
             let reply = Reply::failed(Failure::ClientError, NO_PREFIX).to_owned();
             self.cx.finished.borrow_mut().push((ticket, reply));
             return;
@@ -161,10 +162,18 @@ impl Core {
         ids.sort_unstable();
         // Each server gets the request once, however many pools it is in.
         ids.dedup_by_key(|id| id.place());
+        let rest = rest.map(|key| Request { key, ..*request }.to_owned());
         let (cx, request) = (Arc::clone(&self.cx), request.to_owned());
         self.start(async move {
-            let asked = ids.iter().map(|id| -> Answer<'_> { Box::pin(cx.ask(*id, request.get())) });
-            let replies = join::all(asked.collect()).await;
+            // The client's own comes last: of equally bad replies, the last is returned.
+            let requests = rest.iter().chain(std::iter::once(&request));
+            let mut asked: Vec<Answer<'_>> = Vec::new();
+            for request in requests {
+                asked.extend(
+                    ids.iter().map(|id| -> Answer<'_> { Box::pin(cx.ask(*id, request.get())) }),
+                );
+            }
+            let replies = join::all(asked).await;
             let worst = replies.into_iter().max_by_key(|reply| reply.outcome.severity());
             let is_meta = request.get().op.is_meta();
             let done = if is_meta { Outcome::Meta(MetaCode::Hd) } else { Outcome::Ok };

@@ -712,7 +712,7 @@ fn a_pool_can_keep_routing_prefixes() {
 /// A flush goes to all servers, of which none stores a key with its routing prefix, unless its pool
 /// keeps these.
 #[test]
-fn a_flush_has_a_routing_prefix_only_where_keys_do() {
+fn a_flush_with_a_routing_prefix_reaches_keys_with_and_without_it() {
     for keeps in [false, true] {
         let servers = vec![Server::holdall(&[])];
         let text = format!(
@@ -727,14 +727,14 @@ fn a_flush_has_a_routing_prefix_only_where_keys_do() {
             cluster.set("/a/b/app:1", "v");
             cluster.rig.core.submit_to_all(&flush, 1 << 40);
             let reply = cluster.rig.reply(1 << 40);
-            if keeps {
-                assert_eq!(reply.outcome, done);
-            } else {
-                assert_eq!(reply.outcome, Outcome::Failed(Failure::ClientError));
-            }
-            let left = if keeps { Outcome::NotFound } else { Outcome::Found };
-            assert_eq!(cluster.rig.simple(Command::Get, "/a/b/app:1"), left);
+            assert_eq!(reply.outcome, done);
+            assert_eq!(cluster.rig.simple(Command::Get, "/a/b/app:1"), Outcome::NotFound);
         }
+        let all = Request::new(Command::FlushAll, b"/a/b/");
+        cluster.rig.core.submit_to_all(&all, 1 << 41);
+        let outcome = cluster.rig.reply(1 << 41).outcome;
+        let refused = Outcome::Failed(Failure::ClientError);
+        assert_eq!(outcome, if keeps { Outcome::Ok } else { refused });
     }
 }
 

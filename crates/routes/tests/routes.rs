@@ -122,8 +122,7 @@ fn unique_of(rig: &mut Rig, key: &str) -> u64 {
     rig.ask(&Request::new(Command::Gets, format!("0/{key}").as_bytes())).number
 }
 
-/// The first child's item has the unique, and its copies have others. A unique that differs deletes
-/// nothing.
+/// The first child's item has the unique. A unique that differs deletes nothing.
 #[test]
 fn a_delete_with_a_cas_unique_reaches_all_copies() {
     let routes: [fn(Vec<RouteRef>) -> RouteRef; 7] = [
@@ -267,14 +266,16 @@ fn miss_failover_reports_a_refused_hold_off() {
 #[test]
 fn a_kept_delete_continues_without_its_cas_unique() {
     let kept = Noting { note: Trail::note_kept, ..Noting::new(Outcome::Meta(MetaCode::Nf)) };
-    // The unique may be that of the next child, which gets read while this one's are held.
+    // The unique is that of the next child, which gets read: the old item here goes, too.
     let held = Noting { note: Trail::note_held, ..Noting::new(Outcome::Meta(MetaCode::Ex)) };
-    for (first, words) in [(kept, "MetaDelete O5"), (held, "MetaDelete C7 O5")] {
-        let next = Arc::new(Noting::new(Outcome::Meta(MetaCode::Hd)));
-        let children = vec![Arc::new(first) as RouteRef, Arc::clone(&next) as RouteRef];
-        let mut rig = Rig::new(patient(), |_| Arc::new(failover(children)));
+    let own = ["MetaDelete C7 O5", "Delete "];
+    for (first, own, words) in [(kept, &own[..1], "MetaDelete O5"), (held, &own[..], own[0])] {
+        let (first, next) = (Arc::new(first), Arc::new(Noting::new(Outcome::Meta(MetaCode::Hd))));
+        let children = failover(vec![Arc::clone(&first) as _, Arc::clone(&next) as _]);
+        let mut rig = Rig::new(patient(), |_| Arc::new(children));
         assert_eq!(delete_with(&mut rig, "k", "C7 O5"), Outcome::Meta(MetaCode::Hd));
         assert_eq!(*next.asked.lock().unwrap(), [words]);
+        assert_eq!(*first.asked.lock().unwrap(), own);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::all::words_of_copy;
 use super::{Answer, Pick, Route, RouteRef, default_outcome};
 use crate::context::Context;
 use upstream::{
@@ -114,7 +115,10 @@ impl Route for DestinationRoute {
         Box::pin(async move {
             let reply = cx.ask(self.id, request).await;
             let is_undone = reply.outcome.failure().is_some_and(Failure::fails_over);
-            if is_undone && cx.keep(&self.label, pool, &request).await {
+            // A unique is valid only now, and only if this server gave it.
+            let words = words_of_copy(&request);
+            let words = words.as_deref().unwrap_or(request.words);
+            if is_undone && cx.keep(&self.label, pool, &Request { words, ..request }).await {
                 if let Some(trail) = request.trail {
                     trail.note_kept();
                 }

@@ -105,7 +105,7 @@ impl FailoverRoute {
         let (mut is_first, mut count_tries) = (true, 0);
         // A knocked-out server received no request, so leaving it costs nothing.
         let mut is_free = true;
-        let mut yielded = Vec::new();
+        let (mut yielded, mut refused) = (Vec::new(), Vec::new());
         // A delete's words once a child has executed or kept it.
         let mut copy = None;
         while let Some(index) = tries.next(&request) {
@@ -138,7 +138,9 @@ impl FailoverRoute {
             let is_elsewhere = failure.is_none() && is_read_elsewhere(&request, trail.as_ref());
             is_free = failure == Some(Failure::Tko) || is_elsewhere;
             // A unique that differs may be that of the next child.
-            if is_elsewhere && !is_refused(&reply) {
+            if is_elsewhere && is_refused(&reply) {
+                refused.push(index);
+            } else if is_elsewhere {
                 copy = words_of_copy(&request);
             }
             last = (index, reply);
@@ -157,6 +159,11 @@ impl FailoverRoute {
         }
         if !yielded.is_empty() && has_changed(request.op, last.1.outcome) {
             self.forget(cx, &request, &yielded).await;
+        }
+        // The child that gets read has executed the delete, so the item there was the client's.
+        refused.retain(|index| *index != last.0);
+        if last.1.outcome.failure().is_none() && !is_refused(&last.1) {
+            self.forget(cx, &request, &refused).await;
         }
         last
     }

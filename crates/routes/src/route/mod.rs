@@ -111,7 +111,7 @@ pub use prefix_selector::PrefixSelectorRoute;
 pub use random::RandomRoute;
 pub use rate_limit::{Bucket, Buckets, RateLimitRoute};
 pub use root::RootRoute;
-pub(crate) use root::has_prefix;
+pub(crate) use root::without_prefix;
 pub use shadow::{Keys, Shadow, ShadowRoute};
 pub use shard_split::ShardSplitRoute;
 pub use size_split::L1L2SizeSplitRoute;

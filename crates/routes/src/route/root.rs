@@ -32,9 +32,9 @@ fn split(key: &[u8]) -> Option<(&[u8], &[u8])> {
     key.split_at_checked(end)
 }
 
-/// Returns true if the key has a routing prefix.
-pub(crate) fn has_prefix(key: &[u8]) -> bool {
-    split(key).is_some()
+/// The key without its routing prefix, if it has one.
+pub(crate) fn without_prefix(key: &[u8]) -> Option<&[u8]> {
+    split(key).map(|(_, rest)| rest)
 }
 
 /// Returns true if `name` matches `pattern`, in which `*` stands for any bytes except slashes.
