@@ -111,7 +111,7 @@ impl<K: Keep> CheckpointWriter<K> {
             if is_over {
                 return;
             }
-            sleep(self.every).await;
+            tokio::select! { () = sleep(self.every) => {}, () = all_end(&self.acks) => {} }
         }
     }
 
@@ -192,6 +192,14 @@ impl Failures {
     fn end(&mut self) -> Option<String> {
         let count = std::mem::take(self).count;
         (count > 0).then(|| format!("stored again (failed attempts: {count})"))
+    }
+}
+
+/// Waits for the end of every sender.
+async fn all_end(acks: &[watch::Receiver<u64>]) {
+    for acked in acks {
+        let mut acked = acked.clone();
+        while acked.changed().await.is_ok() {}
     }
 }
 

@@ -418,12 +418,14 @@ impl Config {
                 cluster: cluster.name.clone(),
                 error,
             };
-            let opened = SpoolFolder::open(&folder, &cluster.name, self.delivery.spool_bytes_max);
+            let bytes_max = self.delivery.spool_bytes_max;
+            let opened = SpoolFolder::open_unprepared(&folder, &cluster.name, bytes_max);
             let (disk_queue, found) = opened.map_err(fault)?;
             if lost.contains(&cluster.name) {
                 disk_queue.note_loss().map_err(fault)?;
                 damage.push(format!("{}: files of its spool were removed", cluster.name));
             }
+            disk_queue.prepare();
             disk_queues.push(Some(disk_queue));
             damage.extend(found);
         }

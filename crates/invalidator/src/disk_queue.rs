@@ -131,9 +131,14 @@ impl SpoolFolder {
     /// When it cannot be created, read or written, or another program has locked it.
     pub fn open(folder: &Path, name: &str, bytes_max: u64) -> io::Result<(Self, Vec<String>)> {
         let (queue, damage) = Self::open_unprepared(folder, name, bytes_max)?;
-        // A full disk must not stop the start.
-        let _ = queue.spool.lock().prepare(name);
+        queue.prepare();
         Ok((queue, damage))
+    }
+
+    /// Leaves a position, without which [`Self::is_removed`] is true.
+    pub(crate) fn prepare(&self) {
+        // A full disk must not stop the start.
+        let _ = self.spool.lock().prepare(&self.name);
     }
 
     /// Like [`Self::open`], but [`Self::is_removed`] is as before.

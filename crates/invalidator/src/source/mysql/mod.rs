@@ -454,8 +454,10 @@ impl ChangeSource for MysqlSource {
     }
 
     fn lacking(&self) -> Option<String> {
-        let found = self.reading.as_ref().and_then(|reading| reading.lacking.clone());
-        found.or_else(|| self.rotation.lacking())
+        match &self.reading {
+            Some(reading) => reading.lacking.clone(),
+            None => self.rotation.lacking(),
+        }
     }
 
     fn confirm(&mut self, _position: &Position) {
