@@ -98,6 +98,8 @@ impl Postgres {
         let child = spawn(&folder.0, port, &all);
         let mut database = Self { child, folder, port, flags: all };
         database.wait();
+        // It accepts connections before it receives.
+        database.until_receivers("1");
         database
     }
 
@@ -106,9 +108,13 @@ impl Postgres {
         // Each in a separate transaction, as the server requires.
         self.sql("ALTER SYSTEM SET primary_conninfo = ''");
         self.sql("SELECT pg_reload_conf()");
+        self.until_receivers("0");
+    }
+
+    fn until_receivers(&self, count: &str) {
         let end = Instant::now() + Duration::from_secs(20);
-        while self.sql("SELECT count(*) FROM pg_stat_wal_receiver").trim() != "0" {
-            assert!(Instant::now() < end, "it still receives");
+        while self.sql("SELECT count(*) FROM pg_stat_wal_receiver").trim() != count {
+            assert!(Instant::now() < end, "receivers: not {count}");
             thread::sleep(Duration::from_millis(10));
         }
     }
