@@ -220,8 +220,10 @@ fn a_prefix_is_flushed_on_every_server() {
     exact(&mut stream, b"md app: U k O7\r\n", b"HD kapp: O7\r\n");
     exact(&mut stream, b"md YXBwOg== U b O7 k\r\n", b"HD O7 kYXBwOg== b\r\n");
     exact(&mut stream, b"md app: U k O7 q\r\nmn\r\n", b"MN\r\n");
-    for flush in ["flush_prefix /a/b/app:", "md /a/b/app: U k O7", "md /*/*/app: U q"] {
-        let refused = "CLIENT_ERROR a flush goes to all clusters and has no routing prefix\r\n";
+    exact(&mut stream, b"flush_prefix /a/b/app:\r\n", b"OK\r\n");
+    exact(&mut stream, b"md /a/b/app: U k O7\r\n", b"HD k/a/b/app: O7\r\n");
+    for flush in ["flush_prefix /a/b/", "md /a/b/ U k O7", "md /*/*/ U q"] {
+        let refused = "CLIENT_ERROR a flush goes to all clusters and needs a prefix of keys\r\n";
         exact(&mut stream, format!("{flush}\r\n").as_bytes(), refused.as_bytes());
     }
 }
