@@ -20,7 +20,7 @@ use upstream::{
 /// Follows `SERVER_ERROR`: not every server executed the delete yet, but each will.
 const KEPT_FOR_LATER: &[u8] = b"kept for later";
 
-/// The answer to a flush of keys that no server has.
+/// The answer to a flush of nothing but a routing prefix.
 const NO_PREFIX: &[u8] = b"a flush goes to all clusters and needs a prefix of keys";
 
 /// A tree, and the servers that it keeps in use.

@@ -115,10 +115,13 @@ impl Route for DestinationRoute {
         Box::pin(async move {
             let reply = cx.ask(self.id, request).await;
             let is_undone = reply.outcome.failure().is_some_and(Failure::fails_over);
+            if !is_undone {
+                return reply;
+            }
             // A unique is valid only now, and only if this server gave it.
             let words = words_of_copy(&request);
             let words = words.as_deref().unwrap_or(request.words);
-            if is_undone && cx.keep(&self.label, pool, &Request { words, ..request }).await {
+            if cx.keep(&self.label, pool, &Request { words, ..request }).await {
                 if let Some(trail) = request.trail {
                     trail.note_kept();
                 }
