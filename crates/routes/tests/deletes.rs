@@ -363,3 +363,39 @@ fn a_meta_delete_is_kept_if_the_server_closes() {
     drop(spooler);
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// The unique may be of another server's item, and is old when the delete is executed.
+#[test]
+fn a_delete_is_kept_without_its_cas_unique() {
+    let folder = std::env::temp_dir().join(format!("unique-{}", std::process::id()));
+    let is_back = Arc::new(AtomicBool::new(false));
+    let executed = Arc::new(Mutex::new(Vec::new()));
+    let (now, heard) = (Arc::clone(&is_back), Arc::clone(&executed));
+    let server = Scripted::new(move |asked| {
+        let answers = asked.split_terminator("\r\n").map(|line| match line.split(' ').next() {
+            _ if !now.load(Ordering::SeqCst) => None,
+            Some("mn") => Some("MN\r\n"),
+            Some("ms") => Some("CLIENT_ERROR invalid mode\r\n"),
+            Some("md" | "delete") => {
+                heard.lock().unwrap().push(line.to_owned());
+                Some(if line.starts_with("md") { "HD\r\n" } else { "DELETED\r\n" })
+            }
+            Some("version") => Some("VERSION 1.6.45\r\n"),
+            _ => Some(""),
+        });
+        answers.collect()
+    });
+    let mut rig = Rig::new(patient(), |servers| servers.at(server.address));
+    let spooler = keeping(&rig, &folder, true, &[&server]);
+    let request = Request { words: b"C7", ..Request::new(Command::MetaDelete, b"k") };
+    assert_eq!(rig.ask(&request).outcome, Outcome::Meta(MetaCode::Nf), "it is kept");
+    is_back.store(true, Ordering::SeqCst);
+    eventually("it is executed", || spooler.deletes().counts().replayed == 1);
+    let executed = executed.lock().unwrap().clone();
+    assert!(
+        !executed.is_empty() && executed.iter().all(|line| !line.contains("C7")),
+        "{executed:?}"
+    );
+    drop(spooler);
+    std::fs::remove_dir_all(folder).unwrap();
+}
