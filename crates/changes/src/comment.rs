@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use crate::sql::{Token, Tokens};
+use crate::sql::{Token, Tokens, byte, wide_texts};
 
 /// The prefix of a comment that carries keys.
 const MARK: &str = "mc:del ";
@@ -13,8 +13,9 @@ const MARK: &str = "mc:del ";
 /// The keys in the comments of a statement, in order, byte for byte as its session wrote them: a
 /// session may use another character set than UTF-8, and a cache has bytes.
 ///
-/// The log does not always show whether a backslash was an escape in the session. Where that makes
-/// a difference, the keys of both readings count: deleting one too many does no harm.
+/// The log does not always show whether a backslash was an escape in the session, and which bytes
+/// were one character. Where that makes a difference, the keys of all readings count: deleting one
+/// too many does no harm.
 #[must_use]
 pub fn keys(statement: &[u8]) -> Vec<Bytes> {
     if let Ok(text) = std::str::from_utf8(statement) {
@@ -24,8 +25,14 @@ pub fn keys(statement: &[u8]) -> Vec<Bytes> {
     // Each byte as the character with its number. Token and key separators are ASCII, which is the
     // same in both.
     let text: String = statement.iter().map(|byte| char::from(*byte)).collect();
-    let bytes = |key: &str| key.chars().filter_map(|letter| u8::try_from(letter).ok()).collect();
-    named(&text).into_iter().map(bytes).collect()
+    let bytes = |key: &str| key.chars().map(byte).collect::<Bytes>();
+    let mut keys: Vec<Bytes> = named(&text).into_iter().map(bytes).collect();
+    for text in wide_texts(statement) {
+        let more = named(&text).into_iter().map(bytes).filter(|key| !keys.contains(key));
+        let more: Vec<Bytes> = more.collect();
+        keys.extend(more);
+    }
+    keys
 }
 
 /// The keys in the comments of a text.
@@ -72,6 +79,26 @@ mod tests {
         assert_eq!(keys_of_bytes(&mixed), ["schlüssel".as_bytes(), "\u{fffd}".as_bytes()]);
         // Spaces of character sets other than ASCII are parts of keys.
         assert_eq!(keys_of_bytes(b"/* mc:del a\xa0b \x85 */"), [&b"a\xa0b"[..], b"\x85"]);
+    }
+
+    #[test]
+    fn second_bytes_of_characters_end_and_escape_nothing() {
+        for statement in [
+            // 表 in cp932 and sjis, 功 in big5, a character of gbk and gb18030.
+            &b"UPDATE t SET n='it\\'s \x95\\' /* mc:del k */"[..],
+            b"UPDATE t SET n='it\\'s \xa5\\' /* mc:del k */",
+            b"UPDATE t SET n='it\\'s \xd5\\' /* mc:del k */",
+            // チム in cp932.
+            b"UPDATE t SET `\x83`\x83\x80`=5 /* mc:del k */",
+            // In Shift-JIS, 0xb1 is a whole character.
+            b"UPDATE t SET `\xb1`='\x95\\', `\x83`\x83\x80`=5, n='it\\'s' /* mc:del k */",
+            // A second byte of a character is not the first one of the next.
+            b"UPDATE t SET n='\x95\\', m='it\\'s \x95\x95\\' ' /* mc:del k */",
+        ] {
+            assert_eq!(keys_of_bytes(statement), ["k"], "{}", statement.escape_ascii());
+        }
+        let both = b"UPDATE t SET `\x83`=1 /* mc:del \x83`:\x95\\ k */";
+        assert_eq!(keys_of_bytes(both), [&b"\x83`:\x95\\"[..], b"k"]);
     }
 
     #[test]

@@ -101,6 +101,49 @@ impl<'t> Iterator for Tokens<'t> {
     }
 }
 
+/// The first bytes of characters of several bytes in Big5, GBK and GB 18030, and in Shift-JIS,
+/// where the bytes between are whole characters.
+const LEADS: [fn(u8) -> bool; 2] =
+    [|byte| matches!(byte, 0x81..=0xfe), |byte| matches!(byte, 0x81..=0x9f | 0xe0..=0xfc)];
+
+/// The texts that a statement may also be if it is not UTF-8, besides the text with each byte as
+/// one character. They have the second byte of a character as a character that is not ASCII; see
+/// [`byte`].
+///
+/// In the character sets `big5`, `gbk`, `gb18030`, `sjis` and `cp932`, such a byte can be that of a
+/// backslash or a backtick. The log does not always show the character set of the session. There
+/// are no texts if the statement has no such byte.
+#[must_use]
+pub fn wide_texts(statement: &[u8]) -> Vec<String> {
+    let has_rest =
+        statement.windows(2).any(|pair| LEADS[0](pair[0]) && matches!(pair[1], b'\\' | b'`'));
+    if !has_rest || std::str::from_utf8(statement).is_ok() {
+        return Vec::new();
+    }
+    LEADS.map(|is_lead| wide_text(statement, is_lead)).into()
+}
+
+fn wide_text(statement: &[u8], is_lead: fn(u8) -> bool) -> String {
+    let mut is_after_lead = false;
+    let letter = |byte: &u8| {
+        let is_rest = is_after_lead && *byte >= 0x40;
+        is_after_lead = !is_rest && is_lead(*byte);
+        let letter = char::from(*byte);
+        if is_rest { char::from_u32(REST + u32::from(*byte)).unwrap_or(letter) } else { letter }
+    };
+    statement.iter().map(letter).collect()
+}
+
+/// The character of a second byte is this much above it.
+const REST: u32 = 0x100;
+
+/// The byte of a character in a text that has one for each byte.
+#[must_use]
+pub const fn byte(letter: char) -> u8 {
+    let [.., byte] = (letter as u32).to_be_bytes();
+    byte
+}
+
 const fn is_space(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
@@ -153,6 +196,22 @@ mod tests {
         let words = ["DROP", "TEMPORARY", "x"].map(Token::Word);
         assert_eq!(executed, words);
         assert_eq!(Tokens::new("2*/* k */3", true).nth(2), Some(Token::Comment(" k ")));
+    }
+
+    #[test]
+    fn second_bytes_of_characters_are_no_signs() {
+        assert_eq!(wide_texts("`été\\`".as_bytes()), [""; 0], "UTF-8");
+        assert_eq!(wide_texts(b"'\xe9t\xe9' \\"), [""; 0], "no byte has two meanings");
+        let texts = wide_texts(b"\x95\x95\\\x95\\\xb1`\x81\x30");
+        let expected = [
+            "\u{95}\u{195}\\\u{95}\u{15c}\u{b1}\u{160}\u{81}0",
+            "\u{95}\u{195}\\\u{95}\u{15c}\u{b1}`\u{81}0",
+        ];
+        assert_eq!(texts, expected);
+        assert_eq!(
+            texts[0].chars().map(byte).collect::<Vec<_>>(),
+            b"\x95\x95\\\x95\\\xb1`\x81\x30"
+        );
     }
 
     #[test]

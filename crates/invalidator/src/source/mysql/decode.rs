@@ -301,7 +301,7 @@ impl Decoder {
             Some(Control::XaCommit) => self.finish(text, true, time_us),
             Some(Control::XaRollback) => self.finish(text, false, time_us),
             None => {
-                self.noted(query, text, effect(self.flavour, schema, text));
+                self.noted(query, text, effect(self.flavour, schema, query));
                 if !self.is_open {
                     self.commit(time_us);
                 }

@@ -475,7 +475,7 @@ fn begun(event: &mysql_async::binlog::events::Event) -> Option<u32> {
 /// The effect of a MariaDB or MySQL statement on rows, in a session whose database is `schema`.
 pub(in crate::source) fn effect_of(is_mariadb: bool, schema: &str, text: &str) -> Effect {
     let flavour = if is_mariadb { server::Flavour::MariaDb } else { server::Flavour::MySql };
-    statement::effect(flavour, schema, text)
+    statement::effect(flavour, schema, text.as_bytes())
 }
 
 /// Server error codes for missing rights: on a database, for a login, on a table, on a column, of

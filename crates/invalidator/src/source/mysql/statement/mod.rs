@@ -9,7 +9,7 @@ mod cascades;
 mod cursor;
 
 use changes::change::Effect;
-use changes::sql::{Token, Tokens};
+use changes::sql::{Token, Tokens, wide_texts};
 
 use super::server::Flavour;
 pub(super) use cascades::cascades;
@@ -51,7 +51,15 @@ pub(super) fn control(text: &str) -> Option<Control> {
 }
 
 /// The statement's effect on rows, in a session whose database is `schema`.
-pub(super) fn effect(flavour: Flavour, schema: &str, text: &str) -> Effect {
+pub(super) fn effect(flavour: Flavour, schema: &str, statement: &[u8]) -> Effect {
+    let effect = effect_of_text(flavour, schema, &String::from_utf8_lossy(statement));
+    // Names are known only in UTF-8.
+    let unnamed = |text: String| text.replace(|letter: char| !letter.is_ascii(), "\u{fffd}");
+    let others = wide_texts(statement).into_iter().map(unnamed);
+    others.map(|text| effect_of_text(flavour, schema, &text)).fold(effect, either)
+}
+
+fn effect_of_text(flavour: Flavour, schema: &str, text: &str) -> Effect {
     let read = |escapes| {
         if let Some(table) = emptied_by_server(Tokens::new(text, escapes)) {
             return Effect::Tables(vec![table]);

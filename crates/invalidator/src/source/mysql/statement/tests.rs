@@ -3,7 +3,7 @@
 use super::*;
 
 fn of(text: &str) -> Effect {
-    effect(Flavour::MariaDb, "shop", text)
+    effect(Flavour::MariaDb, "shop", text.as_bytes())
 }
 
 /// Rows of `shop.users` are lost.
@@ -186,14 +186,38 @@ fn unknown_statements_have_an_unknown_effect() {
     ] {
         assert!(matches!(of(text), Effect::Unknown | Effect::Tables(_)), "{text}: {:?}", of(text));
     }
-    assert_eq!(effect(Flavour::MySql, "s", "DROP SEQUENCE x"), Effect::Unknown, "MariaDB's");
-    assert_eq!(effect(Flavour::MySql, "s", "ALTER INSTANCE RELOAD TLS"), Effect::None);
+    assert_eq!(effect(Flavour::MySql, "s", b"DROP SEQUENCE x"), Effect::Unknown, "MariaDB's");
+    assert_eq!(effect(Flavour::MySql, "s", b"ALTER INSTANCE RELOAD TLS"), Effect::None);
 }
 
 #[test]
 fn both_readings_of_a_backslash_count() {
     let text = r"ALTER TABLE users COMMENT='\', DROP PARTITION p0, COMMENT='x\'";
     assert_eq!(of(text), Effect::Tables(vec!["shop.users".to_owned()]));
+}
+
+#[test]
+fn second_bytes_of_characters_hide_no_part_of_a_statement() {
+    for statement in [
+        // 表 and チーム in cp932; characters of gbk, and 功 in big5.
+        &b"ALTER TABLE users ADD w INT COMMENT 'it\\'s \x95\\', DROP mail"[..],
+        b"ALTER TABLE users ADD `\x83`\x81[\x83\x80` INT, DROP mail",
+        b"ALTER TABLE users ADD `\x81`x` INT, DROP mail, ADD `\x82`y` INT",
+        b"ALTER TABLE users ADD w INT COMMENT 'it\\'s \xa5\\', DROP mail",
+        // In cp932, 0xb1 is a whole character.
+        b"ALTER TABLE users ADD `\xb1` INT, ADD `\x83`\x81[` INT, DROP mail, ADD `\x83`` INT",
+    ] {
+        let effect = effect(Flavour::MariaDb, "shop", statement);
+        let is_lost = match &effect {
+            Effect::Tables(tables) => tables.iter().any(|table| table == "shop.users"),
+            effect => *effect == Effect::Unknown,
+        };
+        assert!(is_lost, "{}: {effect:?}", statement.escape_ascii());
+    }
+    let statement = b"ALTER TABLE users ADD `\x83`\x81[` INT COMMENT '\x95\\'";
+    assert_eq!(effect(Flavour::MariaDb, "shop", statement), Effect::None);
+    let statement = b"UPDATE users SET `\x83`\x81[` = '\x95\\'";
+    assert_eq!(effect(Flavour::MariaDb, "shop", statement), Effect::Rows);
 }
 
 #[test]
