@@ -12,9 +12,10 @@ use crate::harness::{absent, cache, fill, until_absent};
 use crate::postgres;
 
 const TABLES: &str = "DROP SCHEMA IF EXISTS other CASCADE; \
-    DROP TABLE IF EXISTS users, users_old, users_new, parted, p0, p1, p2; \
-    DROP TYPE IF EXISTS mood CASCADE; CREATE TYPE mood AS ENUM ('sad', 'ok'); \
-    CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT, moods mood[]); \
+    DROP TABLE IF EXISTS kid, users, users_old, users_new, parted, p0, p1, p2; \
+    DROP TYPE IF EXISTS mood, home, town CASCADE; CREATE TYPE mood AS ENUM ('sad', 'ok'); \
+    CREATE TYPE town AS (name TEXT, zip TEXT); CREATE TYPE home AS (street TEXT, towns town[]); \
+    CREATE TABLE users (id BIGINT PRIMARY KEY, mail TEXT, moods mood[], home home); \
     CREATE TABLE users_new (LIKE users INCLUDING ALL); \
     CREATE TABLE parted (id BIGINT PRIMARY KEY, v TEXT) PARTITION BY RANGE (id); \
     CREATE TABLE p0 PARTITION OF parted FOR VALUES FROM (0) TO (10); \
@@ -160,6 +161,21 @@ fn setup_prepares_postgresql_and_removal_restores_it() {
 }
 
 #[test]
+fn a_trigger_of_an_older_setup_is_reported() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    let server = cache();
+    let invalidator = Invalidator::new(&source(&database, 60_000), KEYS, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    database.sql("COMMENT ON EVENT TRIGGER holdall_caches IS E'public.parted\\npublic.users'");
+    let said = invalidator.run("check", &[]);
+    assert!(said.contains(": the event trigger is of an older version"), "{said}");
+    assert!(said.starts_with("note: ") && said.ends_with("\nok\n"), "{said}");
+    set_up(&invalidator, &[]);
+    assert_eq!(invalidator.run("check", &[]), "ok\n");
+}
+
+#[test]
 fn removal_keeps_objects_that_setup_did_not_create() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
@@ -180,7 +196,7 @@ fn removal_keeps_objects_that_setup_did_not_create() {
 
 /// Changes that are not in PostgreSQL's log, and whether the invalidator is down then. It cannot
 /// start again while a table is gone.
-const UNLOGGED: [(&str, bool); 24] = [
+const UNLOGGED: [(&str, bool); 31] = [
     ("TRUNCATE p0", false),
     ("TRUNCATE p0", true),
     ("SET session_replication_role = replica; TRUNCATE p0", false),
@@ -222,10 +238,26 @@ const UNLOGGED: [(&str, bool); 24] = [
     ),
     ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", false),
     ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'", true),
+    ("ALTER TYPE home ADD ATTRIBUTE flat INT", false),
+    ("ALTER TYPE home RENAME ATTRIBUTE street TO road", true),
+    ("ALTER TYPE town DROP ATTRIBUTE zip", false),
+    ("ALTER TYPE town DROP ATTRIBUTE zip, ADD ATTRIBUTE zip TEXT", true),
+    (
+        "CREATE TABLE kid () INHERITS (users); INSERT INTO kid VALUES (5, 'a'); \
+         DELETE FROM users WHERE id = 5; DROP TABLE kid",
+        true,
+    ),
+    ("CREATE TABLE kid () INHERITS (users)", false),
+    (
+        "CREATE TABLE kid (LIKE users); INSERT INTO kid VALUES (5, 'a'); \
+         ALTER TABLE kid INHERIT users; UPDATE users SET mail = 'b' WHERE id = 5; \
+         ALTER TABLE kid NO INHERIT users",
+        true,
+    ),
 ];
 
 /// Changes of definitions that leave every row as it is.
-const HARMLESS: [&str; 11] = [
+const HARMLESS: [&str; 12] = [
     "ALTER TABLE users ADD w INT DEFAULT 7",
     "ALTER TABLE users ADD x TEXT DEFAULT clock_timestamp()::text",
     "CREATE TABLE p1 PARTITION OF parted FOR VALUES FROM (10) TO (20)",
@@ -234,6 +266,7 @@ const HARMLESS: [&str; 11] = [
     "CREATE INDEX ON users (mail)",
     "REINDEX TABLE CONCURRENTLY users",
     "ALTER TYPE mood ADD VALUE 'glad' BEFORE 'ok'",
+    "CREATE TYPE spare AS (a INT); ALTER TYPE spare ADD ATTRIBUTE b INT; ALTER TABLE users ADD s spare",
     "VACUUM FULL users",
     "VACUUM FULL p0",
     "BEGIN; DROP TABLE users; TRUNCATE parted; ROLLBACK",

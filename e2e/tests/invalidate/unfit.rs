@@ -327,3 +327,27 @@ fn a_renamed_enum_value_is_a_gap() {
     until_absent(&server, &["mood:sad"], &["mood:sad"], &invalidator);
     assert!(invalidator.log().contains("of type mood in table public.people"));
 }
+
+/// Another attribute changes the text of every row.
+#[test]
+fn another_attribute_of_a_composite_type_is_a_gap() {
+    let database = Postgres::start(&[]);
+    database.sql(
+        "CREATE TYPE town AS (name TEXT, zip TEXT); CREATE TYPE home AS (street TEXT, towns town[]); \
+         CREATE TABLE people (id BIGINT PRIMARY KEY, home home); \
+         ALTER TABLE people REPLICA IDENTITY FULL; CREATE PUBLICATION cached FOR TABLE people",
+    );
+    let server = cache();
+    let keys = "[keys.tables]\n\"public.people\" = \"people:{id}\"";
+    let mut invalidator = invalidator(&database, &server, keys);
+    invalidator.start(&[]);
+    for statement in
+        ["ALTER TYPE home ADD ATTRIBUTE flat INT", "ALTER TYPE town DROP ATTRIBUTE zip"]
+    {
+        fill(&server, &["people:1"]);
+        database.sql(statement);
+        until_absent(&server, &["people:1"], &["people:1"], &invalidator);
+    }
+    let log = invalidator.log();
+    assert!(log.contains("type home (") && log.contains("type town ("), "{log}");
+}

@@ -55,6 +55,12 @@ pub(super) async fn check(
     }
     let told = connection.text(&setup::told_tables(&settings.slot)).await?;
     let told: Vec<&str> = told.lines().collect();
+    if !told.is_empty() && !told.contains(&setup::VERSION) {
+        findings.push(Finding::note(
+            "the event trigger is of an older version, which reports fewer changes: run holdall invalidate setup"
+                .to_owned(),
+        ));
+    }
     let wanted = rules.columns();
     let mut asking = Asking { connection, publication, is_via_root, wanted: &wanted };
     for (&table, columns) in &wanted {

@@ -1,5 +1,6 @@
 //! The parts of a table that statements can change without a log entry: its identity, its columns
-//! with the labels of their enums, the files of its partitions, and its place in the publication.
+//! with the labels of their enums and the attributes of their composite types, the files of its
+//! partitions, and its place in the publication.
 
 use std::collections::BTreeMap;
 
@@ -52,6 +53,18 @@ pub(super) async fn of(
     );
     for [number, kind, label] in connection.rows_of(&labels).await? {
         parts.insert(format!("value {number} of type {kind} in table {table}"), label);
+    }
+    // One part for all attributes of a type, because a new one changes the text of every row, too.
+    let types = format!(
+        "WITH RECURSIVE {} SELECT t.oid::text, t.oid::regtype::text, coalesce((\
+         SELECT string_agg(concat_ws(' ', attnum, attname, format_type(atttypid, atttypmod)), ', ' \
+         ORDER BY attnum) FROM pg_attribute \
+         WHERE attrelid = typrelid AND attnum > 0 AND NOT attisdropped), '') \
+         FROM pg_type t WHERE typrelid <> 0 AND t.oid IN (SELECT part FROM made)",
+        types_of(&class)
+    );
+    for [number, kind, attributes] in connection.rows_of(&types).await? {
+        parts.insert(format!("type {kind} ({number}) in table {table}"), attributes);
     }
     // The tree of a table that is no partition and has none is empty.
     let files = format!(

@@ -76,8 +76,9 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog AS $$
     SELECT unnest(ARRAY[@followed@]::text[])
 $$;
 
--- What they are made of now: tables, columns, values of enums, partitions with rows, what is
--- published of them, whether they are logged, and which old values are.
+-- What they are made of now: tables, columns, values of enums, attributes of composite types,
+-- partitions with rows, tables that inherit from them, what is published of them, whether they are
+-- logged, and which old values are.
 CREATE OR REPLACE FUNCTION @schema@.parts()
 RETURNS TABLE (followed text, relid oid, kind text, number int, value text, name text)
 LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
@@ -90,6 +91,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
         WHERE p.isleaf AND p.level > 0
     ), every AS (
         SELECT * FROM root UNION ALL SELECT * FROM leaf
+    ), child AS (
+        SELECT root.followed, inhrelid AS relid FROM root JOIN pg_class c ON c.oid = root.relid
+        JOIN pg_inherits ON inhparent = root.relid WHERE relkind = 'r'
+        UNION
+        SELECT child.followed, inhrelid FROM child JOIN pg_inherits ON inhparent = child.relid
     ), made AS (
         -- The types that values of columns are made of.
         SELECT root.followed, root.relid, atttypid AS part FROM root
@@ -118,6 +124,17 @@ LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
     UNION ALL
     SELECT followed, relid, 'label', e.oid::int, enumlabel, 'value of type ' || enumtypid::regtype
     FROM made JOIN pg_enum e ON enumtypid = part
+    UNION ALL
+    -- One part for all attributes, as a new one changes the text of every value, too.
+    SELECT followed, typrelid, 'type', 0, coalesce((
+        SELECT string_agg(concat_ws(' ', attnum, attname, format_type(atttypid, atttypmod)), ', '
+            ORDER BY attnum)
+        FROM pg_attribute WHERE attrelid = typrelid AND attnum > 0 AND NOT attisdropped), ''),
+        'type ' || t.oid::regtype FROM made JOIN pg_type t ON t.oid = part WHERE typrelid <> 0
+    UNION ALL
+    -- Only one session sees the rows of a temporary table.
+    SELECT followed, relid, 'child', 0, '', 'inheriting table ' || relid::regclass
+    FROM child JOIN pg_class c ON c.oid = relid WHERE relpersistence <> 't'
     UNION ALL
     -- Its columns, as REINDEX CONCURRENTLY makes another index.
     SELECT followed, relid, 'identity', 0, relreplident::text || ' ' || coalesce((
@@ -194,12 +211,13 @@ BEGIN
         RETURN;
     END IF;
     -- New parts are harmless, but for what is published of a table that was there before, for a
-    -- partition that is not logged, and for one that has come with its rows. Its size is asked for,
-    -- as this transaction may not see them.
+    -- partition that is not logged, for one that has come with its rows, and for a table that
+    -- inherits. The partition's size is asked for, as this transaction may not see its rows.
     PERFORM @schema@.say(lost.followed, tg_tag || ': ' || lost.name || ' is not what it was') FROM (
         SELECT followed, (array_agg(coalesce(o.name, n.name) ORDER BY kind = 'table' DESC, number))[1] AS name
         FROM @schema@.part o FULL JOIN @schema@.parts() n USING (followed, kind, relid, number)
         WHERE o.value IS DISTINCT FROM n.value AND (o.value IS NOT NULL
+            OR kind = 'child'
             OR kind = 'log' AND n.value <> 'p'
             OR kind = 'table' AND pg_relation_size(n.relid) > 0
                 AND (SELECT relispartition FROM pg_class WHERE oid = n.relid)

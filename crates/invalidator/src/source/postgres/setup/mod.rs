@@ -15,6 +15,10 @@ use crate::change_source::SourceError;
 /// Marks the installed objects, so that the removal leaves all others unchanged.
 const MARK: &str = "made by holdall invalidate setup";
 
+/// The last line of the event trigger's comment, after the tables. Its number grows when the
+/// trigger reports more changes.
+pub(super) const VERSION: &str = "version 2";
+
 /// The longest slot name that the schema's name can include, in bytes: PostgreSQL cuts names at 63.
 const SLOT_BYTES_MAX: usize = 47;
 
@@ -36,8 +40,8 @@ fn schema(slot: &str) -> String {
     format!("holdall_{slot}")
 }
 
-/// A query for the tables whose changes the event trigger reports, one per line; empty if the
-/// trigger is absent or disabled.
+/// A query for the tables whose changes the event trigger reports, one per line, and [`VERSION`];
+/// empty if the trigger is absent or disabled.
 pub(super) fn told_tables(slot: &str) -> String {
     let schema = schema(slot);
     format!(
@@ -67,7 +71,7 @@ pub fn install(settings: &Settings, rules: &Rules) -> Result<String, SetupError>
     });
     let published = rules.columns().into_keys().map(|table| literal(&quoted(table)));
     let followed = rules.tables.keys().map(|table| literal(table));
-    let told: Vec<&str> = rules.tables.keys().map(String::as_str).collect();
+    let told: Vec<&str> = rules.tables.keys().map(String::as_str).chain([VERSION]).collect();
     let more = [
         ("@canary@", canary.unwrap_or_default()),
         ("@published@", published.collect::<Vec<_>>().join(", ")),
