@@ -40,6 +40,8 @@ enum Fault {
         store::NAMESPACES_MAX
     )]
     TooMany,
+    #[error("more than {} lines of prefixes and users; write fewer", store::NAMESPACES_MAX)]
+    TooManyLines,
     #[error("no thread may count the items now; try again")]
     NoThread,
 }
@@ -69,7 +71,11 @@ impl NamespacesFile {
 
     fn read(&self) -> Result<Vec<Rule>, Fault> {
         let text = files::read_text(&self.path, FILE_BYTES_MAX)?;
-        Ok(rules(&text, self.has_users)?)
+        let rules = rules(&text, self.has_users)?;
+        if rules.len() > store::NAMESPACES_MAX {
+            return Err(Fault::TooManyLines);
+        }
+        Ok(rules)
     }
 
     fn error(&self, fault: impl Into<Fault>) -> NamespacesError {
@@ -101,3 +107,26 @@ impl NamespacesFile {
 
 /// The largest file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A later refusal would come when the server to be replaced no longer serves.
+    #[test]
+    fn a_file_with_too_many_lines_is_refused_when_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("namespaces");
+        let open = |count: usize| {
+            let lines: String = (0..count).map(|one| format!("prefix p{one}:\n")).collect();
+            std::fs::write(&path, lines).unwrap();
+            NamespacesFile::open(&path, false)
+        };
+        open(store::NAMESPACES_MAX).unwrap();
+        let error = open(store::NAMESPACES_MAX + 1).unwrap_err().to_string();
+        assert!(
+            error.ends_with("more than 1024 lines of prefixes and users; write fewer"),
+            "{error}"
+        );
+    }
+}
