@@ -97,6 +97,31 @@ fn the_server_notifies_ready_watchdog_and_stopping() {
     assert_notifications(&Scratch::new(), holdall(&["serve", "-p", "-1"]));
 }
 
+/// systemd names the interval of the watchdog only to the process that it starts.
+#[test]
+fn a_successor_feeds_the_watchdog_of_its_predecessor() {
+    let scratch = Scratch::new();
+    let (memory, port) = (scratch.text("memory"), free_port().to_string());
+    let words = ["serve", "-m", "64", "-e", &memory, "-p", &port];
+    let mut served = Supervised::start(&scratch, holdall(&words));
+    for turn in 0..2 {
+        let mut command = holdall(&[&words[..], &["--takeover"]].concat());
+        command.env("NOTIFY_SOCKET", scratch.path("notify")).env_remove("WATCHDOG_USEC");
+        command.stderr(fs::File::create(scratch.path(&format!("log{turn}"))).unwrap());
+        let new = command.spawn().unwrap();
+        let said = served.word();
+        assert_eq!(said, format!("READY=1\nMAINPID={}\n", new.id()));
+        eventually("the end", || served.child.try_wait().unwrap().is_some());
+        served.child = new;
+        // Those of the old server.
+        served.manager.set_nonblocking(true).unwrap();
+        while served.manager.recv(&mut [0; 256]).is_ok() {}
+        served.manager.set_nonblocking(false).unwrap();
+        served.is_alive();
+    }
+    served.end(&scratch);
+}
+
 #[test]
 fn the_proxy_notifies_ready_watchdog_and_stopping() {
     let scratch = Scratch::new();

@@ -350,7 +350,7 @@ fn tell_supervisor(stats: Arc<Stats>) -> Result<Watchdog, Failure> {
         log(&format!("the service manager was not told: {error}"));
     }
     let runtime = tokio::runtime::Handle::current();
-    Ok(Watchdog::start(move || {
+    Ok(Watchdog::start(None, move || {
         let (turned, turns) = mpsc::channel();
         runtime.spawn(async move {
             let _ = turned.send(());

@@ -56,6 +56,7 @@ pub fn stopping(patience: Duration) {
 /// Without `WatchdogSec=` there is no thread.
 #[derive(Debug)]
 pub struct Watchdog {
+    interval: Option<Duration>,
     is_over: Arc<AtomicBool>,
     /// Dropped to stop the thread.
     stop: Option<Sender<()>>,
@@ -64,12 +65,17 @@ pub struct Watchdog {
 
 impl Watchdog {
     /// Starts it. When the process is no longer alive, systemd receives nothing and restarts it.
+    /// `inherited` is the interval of a process that this one replaces: systemd names the interval
+    /// only to the process that it starts.
     ///
     /// # Errors
     ///
     /// There is no thread.
-    pub fn start(is_alive: impl Fn() -> bool + Send + 'static) -> io::Result<Self> {
-        Self::every(sd_notify::watchdog_enabled(), is_alive, || {
+    pub fn start(
+        inherited: Option<Duration>,
+        is_alive: impl Fn() -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::every(sd_notify::watchdog_enabled().or(inherited), is_alive, || {
             // After a lost message comes another.
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
         })
@@ -81,8 +87,8 @@ impl Watchdog {
         tell: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
-        let Some(interval) = interval else {
-            return Ok(Self { is_over, stop: None, thread: None });
+        let Some(period) = interval.map(|interval| interval / 2) else {
+            return Ok(Self { interval, is_over, stop: None, thread: None });
         };
         let (stop, stopped) = mpsc::channel::<()>();
         let over = Arc::clone(&is_over);
@@ -92,13 +98,19 @@ impl Watchdog {
                 if over.load(Ordering::Relaxed) || is_alive() {
                     tell();
                 }
-                if stopped.recv_timeout(interval / 2) != Err(RecvTimeoutError::Timeout) {
+                if stopped.recv_timeout(period) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
         };
         let thread = thread::Builder::new().name("watchdog".to_owned()).spawn(body)?;
-        Ok(Self { is_over, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { interval, is_over, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// `WatchdogSec=`, for the process that replaces this one.
+    #[must_use]
+    pub fn interval(&self) -> Option<Duration> {
+        self.interval
     }
 
     /// The process is ending, and the watched threads have ended: systemd waits until the drop.

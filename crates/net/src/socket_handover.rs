@@ -13,7 +13,7 @@ use std::sync::Arc;
 use socket2::{SockRef, Type};
 
 use crate::peer::ListenAddress;
-use crate::sockets::{Sockets, StreamListener};
+use crate::sockets::{SocketFile, Sockets, StreamListener};
 
 /// Sockets that another process has bound, not yet claimed by an address of [`crate::Listen`].
 #[derive(Debug, Default)]
@@ -167,13 +167,18 @@ impl Inherited {
         self.sockets.is_empty()
     }
 
-    /// The socket for this address, which is one of the wanted addresses `all`.
+    /// The socket for this address, which is one of the wanted addresses `all`. It may have been the
+    /// listener of the metrics, unless [`Self::take_metrics`] has claimed it.
     pub(crate) fn take_tcp(
         &mut self,
         wanted: SocketAddr,
         all: &[SocketAddr],
     ) -> Option<InheritedSocket> {
-        self.take(|kind| matches!(kind, Kind::Tcp(bound) if serves(*bound, wanted, all)))
+        self.take(|kind| match kind {
+            Kind::Tcp(bound) => serves(*bound, wanted, all),
+            Kind::Metrics(bound) => *bound == wanted,
+            Kind::Udp(_) | Kind::Unix(_) => false,
+        })
     }
 
     pub(crate) fn take_udp(
@@ -242,6 +247,7 @@ impl Sockets {
             streams: streams.collect::<io::Result<_>>()?,
             datagrams: self.datagrams.iter().map(group).collect::<io::Result<_>>()?,
             systemds: self.systemds.clone(),
+            abandoned: self.abandoned.clone(),
             metrics: self.metrics.as_ref().map(TcpListener::try_clone).transpose()?,
         })
     }
@@ -272,9 +278,24 @@ impl Sockets {
         self.streams.iter().for_each(|listener| listener.leave_file(true));
     }
 
-    /// Takes the files of inherited unix sockets, which the other process has left.
+    /// Takes the files of inherited unix sockets, which the other process has left, and removes the
+    /// [abandoned](Self::abandon) ones.
     pub fn claim_files(&self) {
         self.streams.iter().for_each(|listener| listener.leave_file(false));
+        self.abandoned.iter().for_each(|file| file.remove());
+    }
+
+    /// Nobody serves the unclaimed sockets any more: [`Self::claim_files`] removes the files of unix
+    /// ones, except systemd's.
+    pub fn abandon(&mut self, unclaimed: &Inherited) {
+        for InheritedSocket { kind, is_systemds, .. } in &unclaimed.sockets {
+            if let (Kind::Unix(path), false) = (kind, is_systemds)
+                && let Ok(file) = SocketFile::at(path, 0)
+            {
+                file.leave(true);
+                self.abandoned.push(Arc::new(file));
+            }
+        }
     }
 }
 
@@ -396,6 +417,38 @@ mod tests {
         new.bind_or_inherit(&mut inherited).unwrap();
         assert_eq!(inherited.len(), 4);
         assert!(inherited.add("pipe", inherited_one(&old)).is_err());
+    }
+
+    /// Until the new process serves, the old one may serve again.
+    #[test]
+    fn the_file_of_an_abandoned_unix_socket_is_removed_when_files_are_claimed() {
+        let path = std::env::temp_dir().join(format!("net-abandoned-{}", std::process::id()));
+        let old = listen(&path).bind().unwrap();
+        let mut new = Sockets::default();
+        new.abandon(&inherit(&old));
+        old.leave_files();
+        drop(new.try_clone().unwrap());
+        assert!(path.exists());
+        new.claim_files();
+        assert!(!path.exists());
+        let kept = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut of_systemd = Inherited::default();
+        of_systemd.add_bound(kept.into()).unwrap();
+        new.abandon(&of_systemd);
+        new.claim_files();
+        assert!(path.exists());
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn clients_get_the_old_address_of_the_metrics() {
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = metrics.local_addr().unwrap();
+        let mut inherited = Inherited::default();
+        inherited.add("metrics", metrics.into()).unwrap();
+        let new = Listen { tcp: vec![at], backlog: 16, ..Listen::default() };
+        let new = new.bind_or_inherit(&mut inherited).unwrap();
+        assert_eq!((new.streams.len(), inherited.len()), (1, 0));
     }
 
     #[test]

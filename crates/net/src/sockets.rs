@@ -20,6 +20,8 @@ pub struct Sockets {
     pub(crate) datagrams: Vec<(Arc<ListenAddress>, Vec<UdpSocket>)>,
     /// The addresses at which systemd also listens.
     pub(crate) systemds: Vec<Arc<ListenAddress>>,
+    /// Files of inherited unix sockets that nobody serves any more.
+    pub(crate) abandoned: Vec<Arc<SocketFile>>,
     /// A listener that the loops do not serve, and that the next process also receives.
     pub(crate) metrics: Option<TcpListener>,
 }
@@ -50,6 +52,7 @@ impl Sockets {
         self.streams.extend(other.streams);
         self.datagrams.extend(other.datagrams);
         self.systemds.extend(other.systemds);
+        self.abandoned.extend(other.abandoned);
     }
 
     /// Adds the listener of the metrics, which the loops do not serve: it only goes with the others
@@ -107,8 +110,7 @@ impl StreamListener {
     /// Sets which process removes the file: another one, or this one again.
     pub(crate) fn leave_file(&self, is_left: bool) {
         if let Some(file) = &self.file {
-            // Relaxed: it is read when the last copy is dropped, and `Arc` orders that after this.
-            file.is_left.store(is_left, Ordering::Relaxed);
+            file.leave(is_left);
         }
     }
 }
@@ -120,6 +122,21 @@ impl SocketFile {
         let (device, inode) = (file.dev(), file.ino());
         let is_left = AtomicBool::new(false);
         Ok(Self { path: path.to_path_buf(), device, inode, mode, is_left })
+    }
+
+    pub(crate) fn leave(&self, is_left: bool) {
+        // Relaxed: it is read when the last copy is dropped, and `Arc` orders that after this.
+        self.is_left.store(is_left, Ordering::Relaxed);
+    }
+
+    /// Removes it, unless another one is at its path.
+    pub(crate) fn remove(&self) {
+        let Self { path, device, inode, .. } = self;
+        let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (*device, *inode);
+        if fs::symlink_metadata(path).is_ok_and(is_same) {
+            // A file that cannot be removed is stale at the next start, and is removed then.
+            let _ = fs::remove_file(path);
+        }
     }
 
     fn set_mode(&self) -> io::Result<()> {
@@ -139,11 +156,8 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let Self { path, device, inode, is_left, .. } = self;
-        let is_same = |found: fs::Metadata| (found.dev(), found.ino()) == (*device, *inode);
-        if !*is_left.get_mut() && fs::symlink_metadata(&*path).is_ok_and(is_same) {
-            // A file that cannot be removed is stale at the next start, and is removed then.
-            let _ = fs::remove_file(path);
+        if !*self.is_left.get_mut() {
+            self.remove();
         }
     }
 }

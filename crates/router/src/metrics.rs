@@ -74,7 +74,7 @@ impl Shown {
         let exporter =
             exporter.transpose().map_err(|error| Failure::transient("no exporter", &error))?;
         let (turns, watched) = (Turns::default(), Arc::clone(shared));
-        let watchdog = Watchdog::start(move || workers(&watched, &turns).fault.is_none())
+        let watchdog = Watchdog::start(None, move || workers(&watched, &turns).fault.is_none())
             .map_err(|error| Failure::transient("no watchdog thread", &error))?;
         health.start();
         if let Err(error) = supervisor::ready(false) {

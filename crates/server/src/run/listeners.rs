@@ -72,16 +72,21 @@ fn mode_of(bound: SocketAddr, options: &Options) -> TlsMode {
     strictest(at_port).or_else(|| strictest(&mut options.tcp.iter())).unwrap_or_else(unnamed)
 }
 
-/// Checks the inherited sockets that no address of the options has claimed.
+/// Checks the inherited sockets that no address of the options has claimed, and gives them up.
 ///
 /// # Errors
 ///
 /// Fails if one is systemd's: the system would accept clients, which would wait for ever.
-pub(super) fn give_up_unclaimed(inherited: Inherited, log: &Log) -> Result<(), Failure> {
+pub(super) fn give_up_unclaimed(
+    inherited: Inherited,
+    sockets: &mut Sockets,
+    log: &Log,
+) -> Result<(), Failure> {
     if let Some(socket) = inherited.unclaimed_of_systemd() {
         let failure = Failure::os(format!("systemd's socket {socket} cannot be served as well"));
         return Err(failure.hint("a server takes one unix socket, and one socket of each address"));
     }
+    sockets.abandon(&inherited);
     for socket in inherited.unclaimed() {
         log.always(format_args!("{socket} is closed: the settings do not name it any more"));
     }

@@ -103,15 +103,16 @@ pub fn run_by(settled: Settled, again: Option<RereadSettings>) -> Result<(), Fai
     let (predecessor, mut inherited) = predecessor(&options, &config, user)?;
     listeners::activate(&mut options, &mut inherited, &log)?;
     limits::raise(&options)?;
-    let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
+    // First, so that clients can get the old address of the metrics.
     let metrics = operators::bind(&options, &mut inherited)?;
+    let (mut sockets, tls_modes) = listeners::bind_network(&options, &mut inherited)?;
     entry::warn_of_open_listeners(&options, &sockets, &tls_modes, &log);
     let seen = Seen::new(&options, &files);
     let entry = Entry::open(&options, tls_modes, &log)
         .map_err(|error| Failure::usage(error.to_string()).hint(FILES_HINT))?;
     privileges::assume(&mut options, identity, &log)?;
     listeners::bind_unix(&options, &mut sockets, &mut inherited)?;
-    listeners::give_up_unclaimed(inherited, &log)?;
+    listeners::give_up_unclaimed(inherited, &mut sockets, &log)?;
     let cores = cores(&options)?;
     // With a predecessor, every step that can fail comes before it stops serving, and it waits for
     // this process.
@@ -141,6 +142,7 @@ pub fn run_by(settled: Settled, again: Option<RereadSettings>) -> Result<(), Fai
         entry,
         metrics,
         exports,
+        watchdog: predecessor.as_ref().and_then(|one| one.watchdog),
         predecessor,
         pid_file: None,
         is_confined: false,
@@ -212,6 +214,8 @@ struct Server {
     /// The exports to a collector.
     exports: Option<telemetry::Settings>,
     predecessor: Option<Predecessor>,
+    /// The interval of the watchdog: of the predecessor, then of this process.
+    watchdog: Option<Duration>,
     pid_file: Option<PidFile>,
     is_confined: bool,
 }
@@ -292,6 +296,7 @@ impl Server {
         live.iter().for_each(|live| live.serve(handle.control().clone()));
         let shown = Shown::start(
             self.metrics.as_ref(),
+            self.watchdog,
             Arc::clone(&shared),
             handle.control(),
             telemetry,
@@ -301,6 +306,7 @@ impl Server {
         let end = shown.end(Arc::clone(&shared));
         let signals = signals.forward(handle.control().clone(), end, auth_worker, *log)?;
         let watching = watching(options.style, &reload)?;
+        self.watchdog = shown.watchdog();
         let listener = self.open_successor_listener(kept, store, handle.control())?;
         self.announce(handle.control(), &shown, listener.as_ref());
         // By then, the lines about the start have been written.
@@ -387,7 +393,7 @@ impl Server {
         let (Some((path, format)), Some(kept)) = (file, kept) else { return Ok(None) };
         let kept =
             kept.map_err(|error| Failure::os(format!("cannot keep the sockets: {error}")))?;
-        Ok(SuccessorListener::open(path, format, kept, control.clone(), self.log))
+        Ok(SuccessorListener::open(path, format, self.watchdog, kept, control.clone(), self.log))
     }
 }
 

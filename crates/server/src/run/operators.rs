@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use metrics::supervisor::Watchdog;
 use metrics::{
@@ -94,9 +95,11 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Starts it; the endpoint has at most `connections_max` connections.
+    /// Starts it; the endpoint has at most `connections_max` connections. `watchdog` is the interval
+    /// of a predecessor.
     pub(super) fn start(
         listener: Option<&TcpListener>,
+        watchdog: Option<Duration>,
         shared: Arc<Shared>,
         control: &Control,
         telemetry: Option<Telemetry>,
@@ -122,7 +125,7 @@ impl Shown {
             }
         };
         let (turns, control) = (Turns::default(), control.clone());
-        let watchdog = Watchdog::start(move || {
+        let watchdog = Watchdog::start(watchdog, move || {
             let check = turns.look(&control.turns());
             control.wake();
             check.fault.is_none()
@@ -147,6 +150,11 @@ impl Shown {
         if let Err(error) = supervisor::ready(is_successor) {
             log.warning(format_args!("the service manager was not told: {error}"));
         }
+    }
+
+    /// The interval of the watchdog, for a successor.
+    pub(super) fn watchdog(&self) -> Option<Duration> {
+        self.watchdog.interval()
     }
 
     /// The address of the endpoint, as bound.

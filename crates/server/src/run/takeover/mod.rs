@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!     new: hello, digest of the settings  ->
-//!                                         <-  sockets (descriptors), end   the old one serves on
+//!                                         <-  sockets (descriptors), end, interval of the watchdog
+//!                                                                     the old one serves on
 //!     new: binds what is missing, drops rights; ready, its process id  ->
 //!                                             old: answers what was read, closes, tidies memory
 //!                                         <-  memory (descriptor, ticket)  clients wait
@@ -48,6 +49,10 @@ const STEP_PATIENCE: Duration = Duration::from_secs(30);
 /// The wait for another user's first message. It only ensures that this user receives the reason
 /// for the refusal, and delays the next conversation.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The message after the last sockets. Its second line is the interval of the old server's watchdog
+/// in microseconds, or empty.
+const END: &str = "end";
 
 /// Starts the first message; changes with the conversation.
 const HELLO: &str = "holdall takeover 1";

@@ -4,19 +4,22 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process;
+use std::time::Duration;
 
 use net::Inherited;
 use rustix::process::Uid;
 
 use super::channel::{Channel, Message};
 use super::passed_file;
-use super::{HELLO, STEP_PATIENCE, successor_socket};
+use super::{END, HELLO, STEP_PATIENCE, successor_socket};
 use crate::run::Failure;
 
 /// The server to replace.
 #[derive(Debug)]
 pub(in crate::run) struct Predecessor {
     channel: Channel,
+    /// The interval of its watchdog. An older server does not send it.
+    pub(in crate::run) watchdog: Option<Duration>,
 }
 
 impl Predecessor {
@@ -42,7 +45,7 @@ impl Predecessor {
                 "{path}: the process that listens there belongs to another user"
             )));
         }
-        let predecessor = Self { channel };
+        let mut predecessor = Self { channel, watchdog: None };
         predecessor.say(&format!("{HELLO} {settings:016x}"))?;
         let mut inherited = Inherited::default();
         loop {
@@ -55,7 +58,10 @@ impl Predecessor {
                             .map_err(|error| failed(format!("a socket cannot be used: {error}")))?;
                     }
                 }
-                ("end", _) => return Ok((predecessor, inherited)),
+                (END, micros) => {
+                    predecessor.watchdog = micros.parse().ok().map(Duration::from_micros);
+                    return Ok((predecessor, inherited));
+                }
                 (refusal, _) => return Err(failed(refusal.to_owned())),
             }
         }

@@ -17,7 +17,7 @@ use store::Store;
 use super::channel::{self, Channel, Message};
 use super::refused::Refused;
 use super::{
-    DESCRIPTORS_MAX, DRAIN_PATIENCE, HELLO, OTHERS_PATIENCE, STEP_PATIENCE, successor_socket,
+    DESCRIPTORS_MAX, DRAIN_PATIENCE, END, HELLO, OTHERS_PATIENCE, STEP_PATIENCE, successor_socket,
 };
 use crate::clock::Clock;
 use crate::log::Log;
@@ -38,6 +38,8 @@ struct Shared {
     /// Copies of the listening sockets.
     sockets: Sockets,
     settings: u64,
+    /// The interval of the watchdog.
+    watchdog: Option<Duration>,
     control: Control,
     log: Log,
     conversation: Mutex<Conversation>,
@@ -110,13 +112,15 @@ impl SuccessorListener {
     pub(in crate::run) fn open(
         memory_file: &Path,
         settings: u64,
+        watchdog: Option<Duration>,
         sockets: Sockets,
         control: Control,
         log: Log,
     ) -> Option<Self> {
         let path = successor_socket(memory_file);
         let _ = fs::remove_file(&path);
-        let shared = Shared { sockets, settings, control, log, conversation: Mutex::default() };
+        let conversation = Mutex::default();
+        let shared = Shared { sockets, settings, watchdog, control, log, conversation };
         let shared = Arc::new(shared);
         let opened = channel::open(&path).and_then(|socket| {
             let (listener, shared) = (socket.try_clone()?, Arc::clone(&shared));
@@ -251,7 +255,8 @@ impl Shared {
             let descriptors: Vec<_> = some.iter().map(|(_, socket)| *socket).collect();
             channel.send(&format!("sockets\n{}", descriptions.join("\n")), &descriptors)?;
         }
-        channel.send("end", &[])
+        let micros = self.watchdog.map(|interval| interval.as_micros().to_string());
+        channel.send(&format!("{END}\n{}", micros.unwrap_or_default()), &[])
     }
 }
 
