@@ -251,6 +251,15 @@ impl Core {
         });
     }
 
+    /// Fails all unanswered requests. No client waits for the answers.
+    fn fail_all(&mut self) {
+        let trees = self.retired.iter().chain([&self.tree]);
+        for id in trees.flat_map(|tree| &tree.destinations) {
+            let mut split = Split { cx: &self.cx, other: &mut Nobody };
+            self.cx.upstream.borrow_mut().release(*id, &mut split);
+        }
+    }
+
     /// The latest time at which [`Self::settle`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
@@ -299,10 +308,22 @@ fn give_back_key(reply: &mut OwnedReply, request: &Request<'_>) {
     }
 }
 
+/// Takes answers that nobody waits for.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn answer(&mut self, _: Ticket, _: &Reply<'_>) {}
+}
+
 impl Drop for Core {
     /// Clears the tasks, because they hold the context that holds them. An unfinished task would
-    /// keep sockets open.
+    /// keep sockets open. The spooler, which outlives its workers, keeps the deletes that are still
+    /// unanswered: their clients may have a reply.
     fn drop(&mut self) {
+        if self.cx.keeps_deletes() {
+            self.fail_all();
+            self.cx.tasks.run();
+        }
         self.cx.tasks.clear();
     }
 }

@@ -110,6 +110,27 @@ fn deletes_that_fail_after_the_reply_are_kept() {
     }
 }
 
+/// The end of the proxy waits only a limited time for servers.
+#[test]
+fn deletes_that_are_unanswered_at_the_end_are_kept() {
+    let folder = std::env::temp_dir().join(format!("ended-{}", std::process::id()));
+    let silent = Scripted::new(|_| Some(String::new()));
+    let good = old(&Arc::new(AtomicBool::new(true)));
+    let mut rig = Rig::new(patient(), |servers| {
+        let children = [&good, &silent].map(|server| servers.at(server.address)).to_vec();
+        Arc::new(AllFastestRoute { children })
+    });
+    let spooler = keeping(&rig, &folder, false, &[]);
+    assert_eq!(rig.simple(Command::Delete, "k"), Outcome::Deleted);
+    drop(rig);
+    drop(spooler);
+    let spool = Spool::open(&folder, spool::Settings::default()).unwrap();
+    let kept: Vec<_> = spool.destinations().collect();
+    assert_eq!(kept, [(&*silent.address.to_string(), 1)]);
+    drop(spool);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
 /// A client that requests it sees a notice of a kept delete before its reply.
 #[test]
 fn a_kept_delete_of_one_server_among_many_is_reported() {
