@@ -1,13 +1,14 @@
 //! `--config-dump-root`: the last good configuration on disk, for a start at which the
 //! configuration cannot be read.
 //!
-//! Each port has one file. It is written whole when a configuration is loaded, and touched while
+//! Each proxy has one file. It is written whole when a configuration is loaded, and touched while
 //! that one is in use. Its age is the time since it was last known to be good.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::new_file::{Readers, make_folder, put};
-use crate::options::Options;
+use crate::options::{Options, Source};
 
 /// The interval at which a dump in use is touched.
 pub(crate) const TOUCH_PERIOD: Duration = Duration::from_secs(60);
@@ -71,7 +72,7 @@ impl Dump {
     pub(crate) fn of(options: &Options) -> Option<Self> {
         let folder =
             options.config_dump_root.as_ref().filter(|folder| !folder.as_os_str().is_empty());
-        let path = folder?.join(format!("holdall-{}.json", options.first_port()));
+        let path = folder?.join(format!("holdall-{}.json", name(options)));
         Some(Self { path, age_max: Duration::from_secs(options.max_dumped_config_age) })
     }
 
@@ -127,6 +128,19 @@ impl Dump {
     fn wrong(&self, fault: DumpFault) -> DumpError {
         DumpError { path: self.path.clone(), fault }
     }
+}
+
+/// Distinguishes the proxies of a host: the port, or if the configuration names the address, which
+/// is not read yet, a number for the configuration.
+fn name(options: &Options) -> String {
+    let source = options.source().filter(|_| options.names_no_address());
+    let mut hasher = DefaultHasher::new();
+    match source {
+        None => return options.first_port().to_string(),
+        Some(Source::File(path)) => path::absolute(&path).unwrap_or(path).hash(&mut hasher),
+        Some(Source::Text(text)) => text.hash(&mut hasher),
+    }
+    format!("{:016x}", hasher.finish())
 }
 
 fn understood(value: &Value) -> Option<Snapshot> {

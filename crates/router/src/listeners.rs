@@ -17,6 +17,8 @@ pub(crate) struct Listeners {
     /// By the listener's place in [`Listen::tcp`].
     tcp: Vec<u16>,
     unix: u16,
+    /// The port that appears in the names of the proxy's folders and files; 0 without one.
+    pub(crate) first_port: u16,
 }
 
 impl Listeners {
@@ -74,7 +76,8 @@ pub(crate) fn listeners(
     };
     let tcp = [all(options.plain_ports()), all(&options.ssl_ports)].concat();
     let unix = options.unix_domain_sock.clone().map(|path| (path, MODE));
-    Ok((Listen { tcp, unix, backlog: BACKLOG, ..Listen::default() }, Listeners::default()))
+    let listeners = Listeners { first_port: options.first_port(), ..Listeners::default() };
+    Ok((Listen { tcp, unix, backlog: BACKLOG, ..Listen::default() }, listeners))
 }
 
 /// Warnings about addresses that other machines can reach without a login, or without encryption.
@@ -137,6 +140,7 @@ fn by_pools(named: &[PoolAddress]) -> Result<(Listen, Listeners), ListenError> {
         listen.tcp.push(address);
         listeners.tcp.push(listener);
     }
+    listeners.first_port = listen.tcp.first().map_or(0, SocketAddr::port);
     Ok((listen, listeners))
 }
 
@@ -189,12 +193,14 @@ mod tests {
         let (listen, listeners) = listening(&[], &named).unwrap();
         let addresses: Vec<SocketAddr> =
             vec!["127.0.0.1:22121".parse().unwrap(), "[::1]:22122".parse().unwrap()];
+        assert_eq!(listeners.first_port, addresses[0].port(), "proxies share no files");
         assert_eq!((listen.tcp, listeners.tcp, listeners.unix), (addresses, vec![0, 2], 1));
         assert_eq!(listen.unix, Some((PathBuf::from("/run/pool.sock"), 0o666)));
         let (listen, _) = listening(&[], &["/tmp/pool.sock"]).unwrap();
         assert_eq!(listen.unix, Some((PathBuf::from("/tmp/pool.sock"), 0o700)));
         let (listen, listeners) = listening(&["-p", "5001"], &named[..1]).unwrap();
         assert_eq!((listen.tcp[0].port(), listeners.tcp.len()), (5001, 0));
+        assert_eq!(listeners.first_port, 5001);
         assert_eq!(listening(&[], &[]).unwrap().0.tcp[0].port(), 5000);
         for (words, named) in [
             (&["-p", "5001"][..], &named[..]),

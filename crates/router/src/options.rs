@@ -575,7 +575,8 @@ impl Options {
         if self.ports.is_empty() && self.ssl_ports.is_empty() { &[5000] } else { &self.ports }
     }
 
-    /// The port that appears in the names of this proxy's folders and files; 0 without one.
+    /// The port that appears in the names of this proxy's folders and files, unless the
+    /// configuration names the addresses; 0 without one.
     pub(crate) fn first_port(&self) -> u16 {
         self.plain_ports().iter().chain(&self.ssl_ports).copied().next().unwrap_or(0)
     }

@@ -91,9 +91,9 @@ pub fn run(
     let (listen, listeners) =
         listeners(&options, &configuration.listens).map_err(Failure::fatal)?;
     warnings(&options, &listen).iter().for_each(|warning| log(warning));
+    let operators = options.metrics.and_then(|address| handed.take_metrics(address));
     let sockets = listen.bind_or_inherit(&mut handed);
     let sockets = sockets.map_err(|error| Failure::transient("cannot listen", &error))?;
-    let operators = options.metrics.and_then(|address| handed.take_metrics(address));
     catch_ends(&signals)?;
     let logins = Logins::open(&options.logins, &log).map_err(Failure::fatal)?;
     let login_timeout = logins.as_ref().map(|_| LOGIN_PATIENCE);
@@ -278,7 +278,8 @@ fn keep_deletes(
     targets: Vec<Target>,
     log: impl Fn(&str) + Send + 'static,
 ) -> Result<Option<Spooler>, Failure> {
-    let spooler = delete_spool::start(&shared.options, shared.registry.clone(), targets, log);
+    let (options, port) = (&shared.options, shared.listeners.first_port);
+    let spooler = delete_spool::start(options, port, shared.registry.clone(), targets, log);
     let spooler =
         spooler.map_err(|error| Failure { status: EXIT_TRANSIENT, message: error.to_string() })?;
     if let Some(spooler) = &spooler {

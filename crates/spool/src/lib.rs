@@ -39,4 +39,6 @@ mod synced;
 
 pub use record::BODY_BYTES_MAX;
 pub use scan::Record;
-pub use spool::{AppendError, Counts, Damage, Failed, Fsync, Settings, Spool, is_unprepared};
+pub use spool::{
+    AppendError, Counts, Damage, Failed, Fsync, Settings, Spool, is_abandoned, is_unprepared,
+};

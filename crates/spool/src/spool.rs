@@ -7,12 +7,13 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::log::{self, Gaps, Log};
 use crate::record::{BODY_BYTES_MAX, HEAD_BYTES};
 use crate::scan::Record;
-use crate::segment::{FILE_MODE, check_file, destination_of, folder_name, make_folder};
+use crate::segment::{FILE_MODE, Segment, check_file, destination_of, folder_name, make_folder};
 
 /// The time at which written records are synced to the disk. In any case, they survive the end of
 /// the process.
@@ -160,7 +161,7 @@ impl Spool {
         let path = folder.join("lock");
         check_file(&path)?;
         let lock = options.open(path)?;
-        match lock.try_lock() {
+        match self::lock(&lock) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another program has it"));
@@ -430,6 +431,44 @@ impl Spool {
 #[must_use]
 pub fn is_unprepared(folder: &Path, destination: &str) -> bool {
     log::is_unprepared(&folder.join(folder_name(destination)))
+}
+
+/// True if the spool in `folder` has pending records, and no program has it open. Changes nothing.
+///
+/// # Errors
+///
+/// When the folder cannot be read.
+pub fn is_abandoned(folder: &Path) -> io::Result<bool> {
+    let mut has_records = false;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_str().and_then(destination_of).is_some() && entry.file_type()?.is_dir() {
+            // A segment is removed with its last pending record.
+            has_records |= Segment::list(&entry.path())?.iter().any(|segment| segment.len > 0);
+        }
+    }
+    if !has_records {
+        return Ok(false);
+    }
+    let path = folder.join("lock");
+    check_file(&path)?;
+    match File::open(path)?.try_lock_shared() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Locks the file of a spool. [`is_abandoned`] of another program also locks it, for a moment.
+fn lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..10 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
+            locked => return locked,
+        }
+    }
+    file.try_lock()
 }
 
 impl Drop for Spool {

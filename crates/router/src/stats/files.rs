@@ -44,8 +44,6 @@ enum Fault {
 #[derive(Debug)]
 pub(crate) struct Files {
     folder: PathBuf,
-    /// The prefix of their names, and of the names in them.
-    prefix: String,
     /// The pools in them.
     pools: Counted,
 }
@@ -69,9 +67,7 @@ impl Files {
         let pools = options.pool_stats_config_file.as_deref();
         let pools = pools.map(|path| pools_in(path).map_err(|fault| wrong(path, fault)));
         let pools = pools.transpose()?;
-        let port = options.first_port();
-        let prefix = format!("libmcrouter.mcrouter.{port}");
-        Ok(Some(Self { folder, prefix, pools: pools.unwrap_or_default() }))
+        Ok(Some(Self { folder, pools: pools.unwrap_or_default() }))
     }
 
     /// The pools in the files.
@@ -85,25 +81,25 @@ impl Files {
     ///
     /// The system's error.
     pub(crate) fn write(&self, shared: &Shared) -> io::Result<()> {
-        self.put("startup_options", &pretty(startup_options(&shared.options)))?;
-        self.put("config_sources_info", &shared.current().info.sources)?;
-        let prefix = &self.prefix;
+        let prefix = &format!("libmcrouter.mcrouter.{}", shared.listeners.first_port);
+        let put = |name: &str, text: &str| self.put(&format!("{prefix}.{name}"), text);
+        put("startup_options", &pretty(startup_options(&shared.options)))?;
+        put("config_sources_info", &shared.current().info.sources)?;
         let lines = shared.lines();
         let numbers = lines.ods().filter_map(|(name, value)| {
             let number: Number = value.parse().ok()?;
             Some((format!("{prefix}.{name}"), Value::Number(number)))
         });
-        let pools = self.of_pools(&shared.registry);
-        self.put("stats", &pretty(numbers.chain(pools).collect()))
+        let pools = self.of_pools(&shared.registry, prefix);
+        put("stats", &pretty(numbers.chain(pools).collect()))
     }
 
     /// Replaces a file atomically: readers see the whole new one, or the old one.
     fn put(&self, name: &str, text: &str) -> io::Result<()> {
-        let path = self.folder.join(format!("{}.{name}", self.prefix));
-        put(&path, &format!("{text}\n"), Readers::All)
+        put(&self.folder.join(name), &format!("{text}\n"), Readers::All)
     }
 
-    fn of_pools(&self, registry: &Registry) -> Vec<(String, Value)> {
+    fn of_pools(&self, registry: &Registry, prefix: &str) -> Vec<(String, Value)> {
         let (times, reports) = (registry.latencies(), registry.report());
         let mut found = Vec::new();
         for (pool, counts) in &self.pools {
@@ -120,7 +116,7 @@ impl Files {
                 .map(|report| report.totals.connected)
                 .sum();
             let duration_us = if answers == 0 { 0.0 } else { us / answers as f64 };
-            let name = |what: &str| format!("{}.{pool}.{what}", self.prefix);
+            let name = |what: &str| format!("{prefix}.{pool}.{what}");
             // Relaxed: counts, which order nothing else.
             let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
             let total_us = mean(read(&counts.total_us), read(&counts.replied));
