@@ -6,6 +6,7 @@ mod common;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Instant;
 
@@ -195,4 +196,82 @@ fn the_proxy_uses_the_same_log_format() {
     let wrong = common::output(&mut holdall(&["route", "--log-filter", "routes=info"]));
     assert_eq!(wrong.status.code(), Some(64));
     assert!(common::stderr(&wrong).contains("'routes=info' is neither a level"));
+}
+
+#[test]
+fn a_refused_configuration_of_a_proxy_is_a_warning() {
+    let scratch = Scratch::new();
+    let file = scratch.text("routes.json");
+    fs::write(&file, r#"{"route": "NullRoute"}"#).unwrap();
+    let route = ["route", "-f", &file, "-p", "0", "--asynclog-disable", "--log-format", "json"];
+    let mut child = holdall(&route).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let started = Started(child);
+    lines.find(|line| line.contains("listening on ")).unwrap();
+    fs::write(&file, "{").unwrap();
+    kill(started.0.id(), Signal::HUP);
+    let line = lines.find(|line| line.contains("the configuration stays as it was")).unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["level"], "warning");
+}
+
+/// Lines of proxy and invalidator that need no operator.
+const REMARKS: [&str; 16] = [
+    "another invalidator of group {name} works; this one waits",
+    "checkpoint {path}: {line}",
+    "cluster {name}: changes arrive again",
+    "metrics and health on http://{}/",
+    "not ready; ending in {secs} s",
+    "reading from {position}{at}",
+    "request {op} {key} value {sent} reply {:?} value {got}",
+    "SIGHUP: restarting with the new configuration at the saved position",
+    "the certificates have been read again",
+    "the configuration has been replaced",
+    "the log has room again",
+    "this invalidator works for group {}",
+    "users and rights have been read again",
+    "{error}; restarting from position {from}",
+    "{source}: it names its servers again",
+    "{url} takes {name} again",
+];
+
+/// Their levels come from a prefix, without which `--log-filter warn` hides a line.
+#[test]
+fn lines_that_need_an_operator_are_warnings() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let (mut folders, mut count) = (Vec::new(), 0);
+    folders.extend(["invalidator", "router", "routes", "telemetry"].map(|name| crates.join(name)));
+    let mut wrong = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("tests") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                for line in literals_logged(&text) {
+                    count += 1;
+                    if !line.starts_with("warning: ") && !REMARKS.contains(&line) {
+                        wrong.push(format!("{}: {line}", path.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(count > 40, "{count}");
+    assert!(wrong.is_empty(), "start them with 'warning: ', or add them above: {wrong:#?}");
+}
+
+/// The starts of the lines in calls of `log`.
+fn literals_logged(code: &str) -> impl Iterator<Item = &str> {
+    code.match_indices("log").filter_map(|(at, name)| {
+        let before = code[..at].chars().next_back()?;
+        if before.is_alphanumeric() || before == '_' {
+            return None;
+        }
+        let call = &code[at + name.len()..];
+        let call = call.strip_prefix(')').unwrap_or(call).strip_prefix('(')?.trim_start();
+        let call = call.strip_prefix("&format!(").unwrap_or(call).trim_start();
+        call.strip_prefix('"')?.split('"').next()
+    })
 }

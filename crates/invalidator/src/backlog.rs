@@ -265,7 +265,7 @@ impl<S: DiskQueue> Backlog<S> {
             self.own().spool_failures.fetch_add(1, Relaxed);
             match (why, on_gap) {
                 (Why::Full, OnGap::Flush(flush)) => {
-                    log("the spool is full; its cluster will be flushed instead");
+                    log("warning: the spool is full; its cluster will be flushed instead");
                     self.stats.gaps.fetch_add(1, Relaxed);
                     if disk_queue.replace(flush.clone()).await.is_ok() {
                         break;

@@ -137,15 +137,19 @@ impl<K: Keep> CheckpointWriter<K> {
 
     fn note(&self, kept: &io::Result<()>, failures: &mut Failures) {
         self.stats.checkpoint_fails.store(kept.is_err(), Relaxed);
-        let line = match kept {
-            Ok(()) => failures.end(),
+        let path = self.keep.path().display();
+        match kept {
+            Ok(()) => {
+                if let Some(line) = failures.end() {
+                    (self.log)(&format!("checkpoint {path}: {line}"));
+                }
+            }
             Err(error) => {
                 self.stats.checkpoint_failures.fetch_add(1, Relaxed);
-                failures.add(error)
+                if let Some(line) = failures.add(error) {
+                    (self.log)(&format!("warning: checkpoint {path}: {line}"));
+                }
             }
-        };
-        if let Some(line) = line {
-            (self.log)(&format!("checkpoint {}: {line}", self.keep.path().display()));
         }
     }
 }

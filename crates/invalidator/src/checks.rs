@@ -55,7 +55,7 @@ fn note_room(room: Option<LogRoom>, stats: &Stats, log: fn(&str)) {
     let was_short = stats.log_room_short.swap(is_short, Relaxed);
     match room.filter(|_| is_short != was_short) {
         Some(LogRoom { bytes, is_short: true }) => log(&format!(
-            "the database removes log that was not delivered after {bytes} bytes more"
+            "warning: the database removes log that was not delivered after {bytes} bytes more"
         )),
         Some(LogRoom { is_short: false, .. }) => log("the log has room again"),
         None => {}

@@ -492,7 +492,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.tell_at = now + REFUSAL_LOG_INTERVAL;
         let (cluster, key) = (&self.own().name, key.escape_ascii());
         (self.target.log)(&format!(
-            "cluster {cluster}: the delete of '{key}' is answered '{answer}'; it is sent again \
+            "warning: cluster {cluster}: the delete of '{key}' is answered '{answer}'; it is sent again \
              every {REFUSED_PAUSE:?}, and the position waits for it"
         ));
     }

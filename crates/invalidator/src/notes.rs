@@ -26,7 +26,8 @@ impl Notes {
     /// Records all findings of a check of `server`.
     pub(crate) fn found(&self, server: &str, findings: &[Finding]) {
         let notes = findings.iter().filter(|finding| !finding.is_fatal);
-        let found: Vec<String> = notes.map(|note| note.clone().of(server).text).collect();
+        let found: Vec<String> =
+            notes.map(|note| format!("warning: {}", note.clone().of(server).text)).collect();
         let mut lists = self.0.lock();
         let before = lists.found.insert(server.to_owned(), found.clone()).unwrap_or_default();
         lists.new.extend(found.into_iter().filter(|note| !before.contains(note)));
@@ -39,14 +40,15 @@ impl Notes {
     pub(crate) fn missed(&self, why: &str) {
         let mut lists = self.0.lock();
         if !std::mem::replace(&mut lists.is_blind, true) {
-            lists.new.push(format!("cannot check the log for missing changes now: {why}"));
+            lists.new.push(format!("warning: cannot check the log for missing changes now: {why}"));
         }
     }
 
     /// Records faults of servers that cannot be followed, while another one is.
     pub(crate) fn unfit(&self, faults: Vec<String>) {
-        let notes =
-            faults.into_iter().map(|fault| format!("{fault}; this server is no substitute"));
+        let notes = faults
+            .into_iter()
+            .map(|fault| format!("warning: {fault}; this server is no substitute"));
         self.0.lock().new.extend(notes);
     }
 
@@ -66,18 +68,18 @@ mod tests {
         let a = Finding::note("a".to_owned());
         let fatal = Finding::fatal("b".to_owned());
         notes.clone().found("s", &[a.clone(), fatal]);
-        assert_eq!(notes.take(), ["s: a"]);
+        assert_eq!(notes.take(), ["warning: s: a"]);
         notes.found("s", std::slice::from_ref(&a));
         assert!(notes.take().is_empty());
         notes.found("s", &[]);
         notes.found("s", std::slice::from_ref(&a));
-        assert_eq!(notes.take(), ["s: a"]);
+        assert_eq!(notes.take(), ["warning: s: a"]);
         // Each server has its own.
         for _ in 0..3 {
             notes.found("t", std::slice::from_ref(&a));
             notes.found("s", std::slice::from_ref(&a));
         }
-        assert_eq!(notes.take(), ["t: a"]);
+        assert_eq!(notes.take(), ["warning: t: a"]);
     }
 
     #[test]
@@ -85,7 +87,7 @@ mod tests {
         let notes = Notes::default();
         notes.missed("a");
         notes.missed("b");
-        assert_eq!(notes.take(), ["cannot check the log for missing changes now: a"]);
+        assert_eq!(notes.take(), ["warning: cannot check the log for missing changes now: a"]);
         notes.missed("a");
         assert!(notes.take().is_empty());
         notes.found("s", &[]);
@@ -93,6 +95,6 @@ mod tests {
         notes.found("s", &[]);
         assert!(notes.take().is_empty());
         notes.missed("c");
-        assert_eq!(notes.take(), ["cannot check the log for missing changes now: c"]);
+        assert_eq!(notes.take(), ["warning: cannot check the log for missing changes now: c"]);
     }
 }

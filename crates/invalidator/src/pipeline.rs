@@ -320,7 +320,10 @@ impl<S: DiskQueue> Follower<'_, S> {
             }
         };
         if let Some(flush) = owed {
-            (self.log)(&format!("the log lacked changes; every cluster is {}", flushed(&flush)));
+            (self.log)(&format!(
+                "warning: the log lacked changes; every cluster is {}",
+                flushed(&flush)
+            ));
             self.dispatcher.push(Work::Flush(flush), system_now_us(), Instant::now(), false).await;
         }
         self.dispatcher.pass(from.clone());
@@ -341,7 +344,12 @@ impl<S: DiskQueue> Follower<'_, S> {
                 _ => self.progress.broke(),
             }
             from = self.dispatcher.passed.clone().unwrap_or(from);
-            (self.log)(&format!("{error}; restarting from position {from}"));
+            // A sender that has delivered everything may go.
+            if matches!(error, SourceError::Ended(_)) {
+                (self.log)(&format!("{error}; restarting from position {from}"));
+            } else {
+                (self.log)(&format!("warning: {error}; restarting from position {from}"));
+            }
             // A connection that repeatedly breaks at once must not be retried without a pause.
             pause = if began.elapsed() < self.plan.limits.retry_max {
                 (pause * 2).min(self.plan.limits.retry_max)
@@ -440,7 +448,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         loop {
             match source.open(from.as_ref()).await {
                 Ok(position) => return Ok(self.opened(source, position)),
-                Err(SourceError::Lost(why)) => (self.log)(&format!("{why}; trying again")),
+                Err(SourceError::Lost(why)) => (self.log)(&format!("warning: {why}; trying again")),
                 // The log lacks what is committed until the server is repaired.
                 Err(SourceError::Lacking(why)) if from.is_some() => {
                     return Err(Ended::Lacking(why));
@@ -467,7 +475,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         let pause = self.gap_pause.before_flush();
         if !pause.is_zero() {
             (self.log)(&format!(
-                "{why}; another gap was less than a minute ago, so the next flush waits {pause:?}"
+                "warning: {why}; another gap was less than a minute ago, so the next flush waits {pause:?}"
             ));
             sleep(pause).await;
         }
@@ -475,7 +483,7 @@ impl<S: DiskQueue> Follower<'_, S> {
         let position = loop {
             match source.open(None).await {
                 Ok(position) => break self.opened(source, position),
-                Err(SourceError::Lost(why)) => (self.log)(&format!("{why}; trying again")),
+                Err(SourceError::Lost(why)) => (self.log)(&format!("warning: {why}; trying again")),
                 Err(SourceError::Lacking(why)) => return Err(Ended::Lacking(why)),
                 Err(error) => return Err(Ended::Wrong(error.to_string())),
             }
@@ -483,7 +491,7 @@ impl<S: DiskQueue> Follower<'_, S> {
             pause = (pause * 2).min(self.plan.limits.retry_max);
         };
         (self.log)(&format!(
-            "{why}; every cluster is {}, and reading goes on at {position}",
+            "warning: {why}; every cluster is {}, and reading goes on at {position}",
             flushed(&flush)
         ));
         // The position was read before the flush, so values cached after it are not older, except

@@ -120,7 +120,7 @@ impl Reading<'_> {
     async fn gap(&mut self, why: String, ended: fn(String) -> Ended) -> Result<(), Ended> {
         self.stats.gaps.fetch_add(1, Relaxed);
         let OnGap::Flush(flush) = &self.plan.on_gap else { return Err(ended(why)) };
-        (self.log)(&format!("{why}; every cluster is {}", flushed(flush)));
+        (self.log)(&format!("warning: {why}; every cluster is {}", flushed(flush)));
         *self.owed = Some(flush.clone());
         *self.sent_flushes += 1;
         // It has no position; what follows it brings one.

@@ -49,7 +49,7 @@ impl Reload {
     /// changes.
     pub(crate) async fn begin(&self) -> bool {
         if let Err(why) = self.check().await {
-            log(&format!("SIGHUP: the configuration stays as it was: {why}"));
+            log(&format!("warning: SIGHUP: the configuration stays as it was: {why}"));
             return false;
         }
         log("SIGHUP: restarting with the new configuration at the saved position");

@@ -137,7 +137,7 @@ fn restart(
     let next = start.before.next(ran);
     stats.panics.store(next.panics, Relaxed);
     log(&format!(
-        "what cannot be understood has come: {panic}; no position was kept for it, and reading begins again where that says, in {} ms. \
+        "warning: what cannot be understood has come: {panic}; no position was kept for it, and reading begins again where that says, in {} ms. \
          If that does not end, the log there is damaged: see docs/invalidation.md",
         next.pause_ms
     ));
@@ -149,7 +149,7 @@ fn restart(
         thread::sleep(TICK);
     }
     let error = begin_again(&start.arguments(next, stats.checkpoints.load(Relaxed) > 0));
-    log(&format!("it cannot begin again: {error}"));
+    log(&format!("warning: it cannot begin again: {error}"));
     std::process::exit(1);
 }
 

@@ -208,7 +208,7 @@ impl Turns<'_> {
         since: Since,
     ) -> Result<(), Failure> {
         let (disk_queues, damage) = self.config.disk_queues(&self.lost_spools())?;
-        damage.iter().for_each(|line| log(line));
+        damage.iter().for_each(|line| log(&format!("warning: {line}")));
         Ok(self.pipeline(source, canary, since, disk_queues, self.stop.clone()).await?)
     }
 
@@ -311,7 +311,7 @@ impl Turns<'_> {
         loop {
             match self.config.disk_queues(&lost) {
                 Ok((disk_queues, damage)) => {
-                    damage.iter().for_each(|line| log(line));
+                    damage.iter().for_each(|line| log(&format!("warning: {line}")));
                     return Ok(disk_queues);
                 }
                 Err(fault) if Instant::now() >= end => return Err(fault.into()),
@@ -347,7 +347,7 @@ impl Turns<'_> {
 /// arrive. An unavailable database or cluster is no reason for a restart.
 fn tell_supervisor(stats: Arc<Stats>) -> Result<Watchdog, Failure> {
     if let Err(error) = supervisor::ready(false) {
-        log(&format!("the service manager was not told: {error}"));
+        log(&format!("warning: the service manager was not told: {error}"));
     }
     let runtime = tokio::runtime::Handle::current();
     Ok(Watchdog::start(None, move || {

@@ -53,7 +53,9 @@ pub(crate) async fn listen(address: Option<&str>) -> io::Result<Option<TcpListen
             copy.set_nonblocking(true)?;
             return TcpListener::from_std(copy).map(Some);
         }
-        log(&format!("nobody answers at systemd's socket {bound}: it is not that of 'status'"));
+        log(&format!(
+            "warning: nobody answers at systemd's socket {bound}: it is not that of 'status'"
+        ));
     }
     match address {
         Some(address) => TcpListener::bind(address).await.map(Some),

@@ -227,7 +227,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
         }
         let place = self.held[at].position.as_ref().map(ToString::to_string).unwrap_or_default();
         (self.log)(&format!(
-            "{place}: cannot check whether other sessions see this change yet; its deletes are sent now and again after {:?}",
+            "warning: {place}: cannot check whether other sessions see this change yet; its deletes are sent now and again after {:?}",
             self.limits.repeat_after
         ));
     }
@@ -256,7 +256,7 @@ impl<'d, S: DiskQueue, W: VisibilityProbe> VisibilityBarrier<'d, S, W> {
         self.pause = self.limits.answer_within * BLIND_AFTER;
         if !std::mem::replace(&mut self.is_blind, true) {
             (self.log)(&format!(
-                "whether others see changes cannot be asked: {why}; deletes are sent at once, and again after {:?}",
+                "warning: whether others see changes cannot be asked: {why}; deletes are sent at once, and again after {:?}",
                 self.limits.repeat_after
             ));
         }
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(world.out().await, [(2, false)]);
         let lines = LINES.take();
         assert!(
-            matches!(&lines[..], [line] if line.starts_with("lsn:0/2: cannot check")),
+            matches!(&lines[..], [line] if line.starts_with("warning: lsn:0/2: cannot check")),
             "{lines:?}"
         );
     }

@@ -69,7 +69,7 @@ pub(crate) struct Configuration {
     pub(crate) plan: Arc<Plan>,
     /// Its servers with their addresses, as kept deletes name them.
     pub(crate) targets: Vec<Target>,
-    /// Warnings for its author, a sentence each.
+    /// Warnings for its author, a line of the log each.
     pub(crate) warnings: Vec<String>,
     /// Its servers come from a source, or have names whose addresses may change.
     pub(crate) is_dynamic: bool,
@@ -147,7 +147,7 @@ fn understand(
     discovery.retain(&asked);
     let is_discovered = !asked.is_empty();
     let mut warnings: Vec<String> =
-        loaded.warnings.iter().map(|warning| warning.render(files)).collect();
+        loaded.warnings.iter().map(|warning| warning_line(&warning.render(files))).collect();
     let info = Arc::new(ConfigInfo::new(text, &imports, &loaded.config, &params));
     let snapshot = Snapshot { main: Arc::clone(text), imports };
     let flags = options.routing.tree(options.num_proxies);
@@ -167,7 +167,7 @@ fn understand(
         let variables = Variables::parse(&name, &text)?;
         plan.set_variables(variables).map_err(|error| wrong(error.into()))?;
     }
-    warnings.extend(plan.unusable_variables());
+    warnings.extend(plan.unusable_variables().iter().map(|warning| warning_line(warning)));
     let cluster = match &options.serve_cluster {
         None => None,
         Some(name) => match plan.servers_of(name) {
@@ -189,6 +189,11 @@ fn understand(
     let build: Build = Arc::new(move |upstream| of_plan.tree(upstream));
     let read = Read { build, cluster, names, text: Arc::clone(text), info };
     Ok(Configuration { read, plan, targets, warnings, is_dynamic, listens, snapshot })
+}
+
+/// A warning about a place of a file, as the log takes warnings.
+fn warning_line(warning: &str) -> String {
+    format!("warning: {}", warning.replacen(": warning: ", ": ", 1))
 }
 
 /// A server for `config get cluster`: its current address, and its name.

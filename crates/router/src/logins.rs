@@ -114,7 +114,7 @@ impl Logins {
             logins.read.note(read.is_ok());
             match &read {
                 Ok(()) => log("users and rights have been read again"),
-                Err(error) => log(&format!("users and rights: unchanged: {error}")),
+                Err(error) => log(&format!("warning: users and rights: unchanged: {error}")),
             }
             supervisor::reloaded();
             Ok(read?)

@@ -50,7 +50,7 @@ pub(crate) fn start(
                 let result = files.write(&shared).map_err(|error| error.to_string());
                 let error = result.err().unwrap_or_default();
                 if !error.is_empty() && error != told {
-                    log(&format!("the files of statistics cannot be written: {error}"));
+                    log(&format!("warning: the files of statistics cannot be written: {error}"));
                 }
                 told = error;
             }

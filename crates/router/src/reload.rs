@@ -67,9 +67,9 @@ pub(crate) fn first(
             return Err(FirstError::Kept { config, kept });
         }
     };
-    log(&config.to_string());
+    log(&format!("warning: {config}"));
     log(&format!(
-        "the configuration is the last good one, in use {} s ago, of {}",
+        "warning: the configuration is the last good one, in use {} s ago, of {}",
         age.as_secs(),
         dump.path.display()
     ));
@@ -168,7 +168,7 @@ pub(crate) fn reload(
             Err(error) => {
                 // Relaxed, here and below: counts and times, which order nothing else.
                 shared.config.failures.fetch_add(1, Ordering::Relaxed);
-                log(&format!("the configuration stays as it was: {error}"));
+                log(&format!("warning: the configuration stays as it was: {error}"));
                 told = error.to_string();
             }
         }

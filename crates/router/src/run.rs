@@ -161,7 +161,7 @@ fn start_console(
     match console.start(&members, config, move |line| said(line)) {
         Ok(running) => Some(running),
         Err(error) => {
-            log(&format!("--console: it cannot be started: {error}"));
+            log(&format!("warning: --console: it cannot be started: {error}"));
             None
         }
     }
@@ -369,7 +369,7 @@ impl Certificates {
         for result in &results {
             match result {
                 Ok(()) => log("the certificates have been read again"),
-                Err(error) => log(&format!("certificates: unchanged: {error}")),
+                Err(error) => log(&format!("warning: certificates: unchanged: {error}")),
             }
         }
         self.warn(log);

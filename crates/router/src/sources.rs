@@ -65,7 +65,9 @@ impl Away {
         for (source, outcome) in &outcomes {
             match outcome {
                 Err(reason) if self.sources.insert(source.clone()) => {
-                    log(&format!("{source}: {reason}; the servers that it named last stay"));
+                    log(&format!(
+                        "warning: {source}: {reason}; the servers that it named last stay"
+                    ));
                 }
                 Ok(()) if self.sources.remove(source) => {
                     log(&format!("{source}: it names its servers again"));

@@ -268,7 +268,10 @@ fn a_local_refusal_keeps_the_delete() {
             line = told.try_recv().unwrap_or_default();
             !line.is_empty() || counts().refused > 0
         });
-        assert!(line.starts_with("the spool for server: a delete waits: the server "), "{line}");
+        assert!(
+            line.starts_with("warning: the spool for server: a delete waits: the server "),
+            "{line}"
+        );
         assert_eq!((counts().pending, counts().refused), (2, 0), "{record}");
         drop(spooler);
         takes_all.store(true, Ordering::SeqCst);

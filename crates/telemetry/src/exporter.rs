@@ -174,7 +174,7 @@ impl Signal {
         };
         let (name, url) = (self.name, self.client.shown_url());
         match (&trouble, self.is_in_trouble) {
-            (Some(why), false) => log(&format!("{url} does not take {name}: {why}")),
+            (Some(why), false) => log(&format!("warning: {url} does not take {name}: {why}")),
             (None, true) => log(&format!("{url} takes {name} again")),
             _ => {}
         }

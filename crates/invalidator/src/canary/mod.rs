@@ -137,7 +137,7 @@ async fn report(stats: &Stats, every: Duration, log: fn(&str), tell: fn(&str)) {
             if is_late {
                 let why = cluster.canary.obstacle();
                 log(&format!(
-                    "cluster {name}: no change is known to have arrived for {age:.1?}: {why}"
+                    "warning: cluster {name}: no change is known to have arrived for {age:.1?}: {why}"
                 ));
             } else {
                 log(&format!("cluster {name}: changes arrive again"));

@@ -85,7 +85,7 @@ impl<N: Network, S: DiskQueue> Destination<N, S> {
         self.target.stats.gaps.fetch_add(1, Relaxed);
         match &self.target.on_gap {
             OnGap::Flush(flush) => {
-                (self.target.log)(&format!("{why}; the cluster is flushed instead"));
+                (self.target.log)(&format!("warning: {why}; the cluster is flushed instead"));
                 Ok(flush.clone())
             }
             OnGap::Stop => Err(why),

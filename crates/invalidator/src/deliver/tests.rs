@@ -113,7 +113,7 @@ async fn a_flush_for_a_damaged_spool_is_logged() {
         sleep(Duration::from_millis(1)).await;
     }
     running.abort();
-    let line = "cluster c: a part of its spool is damaged and cannot be read; \
+    let line = "warning: cluster c: a part of its spool is damaged and cannot be read; \
                 the cluster is flushed instead";
     assert_eq!(*LINES.lock(), [line]);
 }

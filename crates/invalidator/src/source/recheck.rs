@@ -294,7 +294,7 @@ mod tests {
             assert_eq!(recheck.results.borrow().last.age().as_secs(), age);
             said.push(notes.take());
         }
-        let missed = "cannot check the log for missing changes now: no answer within 30s";
+        let missed = "warning: cannot check the log for missing changes now: no answer within 30s";
         assert_eq!(said.concat(), [missed]);
         assert_eq!(said[1], [missed], "after 90 s");
     }

@@ -113,7 +113,9 @@ impl<S: LockSession, K: Keep> Member<S, K> {
                 }
                 Ok(false) => {
                     let name = &self.group.name;
-                    (self.log)(&format!("another invalidator of group {name} has the lock"));
+                    (self.log)(&format!(
+                        "warning: another invalidator of group {name} has the lock"
+                    ));
                     return;
                 }
                 // Old values would stay without a worker, so this one continues.
@@ -188,7 +190,7 @@ impl Waited {
     fn refuse(&mut self, error: &SourceError, log: fn(&str)) {
         let why = error.to_string();
         if self.refused.as_ref() != Some(&why) {
-            log(&format!("the group's lock cannot be asked for: {why}; trying again"));
+            log(&format!("warning: the group's lock cannot be asked for: {why}; trying again"));
             self.refused = Some(why);
         }
     }

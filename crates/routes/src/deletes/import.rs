@@ -17,7 +17,7 @@ const CLOSED_AFTER_SECS: u64 = 30 * 60;
 pub(super) fn all(folder: &Path, spool: &mut Spool, bytes_free: u64, secs: u64) -> Vec<String> {
     let files = match asynclog::files(folder, secs.saturating_sub(CLOSED_AFTER_SECS)) {
         Ok(files) => files,
-        Err(error) => return vec![format!("{}: {error}", folder.display())],
+        Err(error) => return vec![format!("warning: {}: {error}", folder.display())],
     };
     let mut told = Vec::new();
     let mut left = bytes_free;
@@ -30,10 +30,11 @@ pub(super) fn all(folder: &Path, spool: &mut Spool, bytes_free: u64, secs: u64) 
         left -= needed;
         match file(&path, spool) {
             Ok((taken, bad)) => told.push(format!(
-                "{}: {taken} deletes are taken over, {bad} lines were none",
+                "{}{}: {taken} deletes are taken over, {bad} lines were none",
+                if bad > 0 { "warning: " } else { "" },
                 path.display()
             )),
-            Err(error) => told.push(format!("{}: {error}", path.display())),
+            Err(error) => told.push(format!("warning: {}: {error}", path.display())),
         }
     }
     told

@@ -158,7 +158,10 @@ impl<L: Fn(&str)> Work<L> {
             .collect();
         let failed = self.spool.commit(now);
         for failure in &failed {
-            (self.log)(&format!("the spool for {}: {}", failure.destination, failure.error));
+            (self.log)(&format!(
+                "warning: the spool for {}: {}",
+                failure.destination, failure.error
+            ));
         }
         // Before any caller hears that a delete is kept, so that the counts already include it.
         self.begin_replays(now);
@@ -212,7 +215,7 @@ impl<L: Fn(&str)> Work<L> {
                     Ok(true) => {}
                     Ok(false) => ended.extend(place.take()),
                     Err(error) => {
-                        (self.log)(&format!("the spool for {}: {error}", replay.name));
+                        (self.log)(&format!("warning: the spool for {}: {error}", replay.name));
                         replay.put_off(now + READ_AGAIN);
                     }
                 }
@@ -277,7 +280,7 @@ impl<L: Fn(&str)> Work<L> {
                 replay.answered(index, outcome);
             } else if let Some(name) = replay.refused_here(ticket, &mut self.upstream) {
                 let why = String::from_utf8_lossy(&value);
-                (self.log)(&format!("the spool for {name}: a delete waits: {why}"));
+                (self.log)(&format!("warning: the spool for {name}: a delete waits: {why}"));
             } else {
                 asks_again = true;
             }
@@ -313,7 +316,7 @@ impl<L: Fn(&str)> Work<L> {
     /// Publishes the counts, and logs damage of the spool.
     fn count(&mut self) {
         for damage in self.spool.take_damage() {
-            (self.log)(&format!("the spool: {damage}"));
+            (self.log)(&format!("warning: the spool: {damage}"));
         }
         let (counts, counters) = (self.spool.counts(), &self.shared.counters);
         let store = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);

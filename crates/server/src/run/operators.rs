@@ -110,7 +110,10 @@ impl Shown {
         let status = Arc::new(Status::new(shared, control.clone(), Arc::clone(&health)));
         let exporter = telemetry.map(|telemetry| {
             let status = Arc::clone(&status);
-            let tell = move |line: &str| log.warning(format_args!("{line}"));
+            let tell = move |line: &str| match line.strip_prefix("warning: ") {
+                Some(line) => log.warning(format_args!("{line}")),
+                None => log.always(format_args!("{line}")),
+            };
             telemetry.start(move || status.metrics(), tell)
         });
         let exporter = exporter.transpose();
