@@ -166,9 +166,10 @@ fn cache_unit(topology: &Topology, address: &str, group: &str) -> String {
 /// The lines that make a folder writable for a unit.
 fn writable(folder: &Path) -> String {
     match folder.strip_prefix("/run") {
-        // systemd makes it at each boot, and does not empty it when the unit fails or stops.
+        // systemd makes it at each boot, and does not empty it when the unit fails or stops. Its
+        // files have their own modes.
         Ok(name) if name != Path::new("") => format!(
-            "RuntimeDirectory={}\nRuntimeDirectoryMode=0700\nRuntimeDirectoryPreserve=yes\n",
+            "RuntimeDirectory={}\nRuntimeDirectoryMode=0755\nRuntimeDirectoryPreserve=yes\n",
             name.display()
         ),
         // Folders below /dev are already writable.

@@ -56,7 +56,45 @@ pub(super) fn run(container: &Container, upgrade: &str) -> Result<(), Failure> {
     ))?;
     planned(container, upgrade)?;
     container.run("systemctl reset-failed holdall; systemctl start holdall")?;
-    get(container, "the item in the folder of the unit", 11211)
+    get(container, "the item in the folder of the unit", 11211)?;
+    unix_sockets(container)
+}
+
+/// The sockets of docs/operation.md: one of systemd's, and one of the settings.
+const SOCKETS: &str = "[Socket]
+ListenStream=127.0.0.1:11211
+ListenStream=/run/holdall/cache
+";
+
+/// A client on a unix socket without any rights.
+const NOBODY: &str = r#"setpriv --reuid=65534 --regid=65534 --clear-groups python3 -c '
+import socket, sys
+client = socket.socket(socket.AF_UNIX)
+client.settimeout(10)
+client.connect(sys.argv[1])
+client.sendall(b"get kept\r\nquit\r\n")
+print(client.makefile().read(), end="")' "#;
+
+/// Any user reaches the server's unix sockets whose mode allows it, but not its items.
+fn unix_sockets(container: &Container) -> Result<(), Failure> {
+    let unit = "/etc/systemd/system/holdall.socket";
+    container.run(&format!(
+        "systemctl stop holdall && cat >{unit} <<'END'\n{SOCKETS}END\n\
+         systemctl daemon-reload && systemctl start holdall.socket"
+    ))?;
+    let get = |socket: &str| container.run(&format!("{NOBODY}{socket}"));
+    expect("a get at systemd's socket", &get("/run/holdall/cache")?, &VALUE.replace('\r', ""))?;
+    container.run("! setpriv --reuid=65534 --clear-groups --regid=65534 cat /run/holdall/items")?;
+    container.run(&format!(
+        "systemctl stop holdall.socket holdall && rm {unit} && cp -a {SETTINGS} /root \
+         && printf 'unix_socket = \"/run/holdall/own\"\nunix_mask = \"0777\"\n' >>{SETTINGS} \
+         && systemctl daemon-reload && systemctl start holdall"
+    ))?;
+    expect("a get at the server's socket", &get("/run/holdall/own")?, &VALUE.replace('\r', ""))?;
+    container.run(&format!(
+        "systemctl stop holdall && mv /root/server.toml {SETTINGS} && systemctl start holdall"
+    ))?;
+    Ok(())
 }
 
 /// Upgrades over settings that the server and the invalidator refuse. Both continue, and after the
