@@ -103,7 +103,8 @@ fn a_successor_feeds_the_watchdog_of_its_predecessor() {
     let scratch = Scratch::new();
     let (memory, port) = (scratch.text("memory"), free_port().to_string());
     let words = ["serve", "-m", "64", "-e", &memory, "-p", &port];
-    let mut served = Supervised::start(&scratch, holdall(&words));
+    let mut served = Supervised::begin(&scratch, holdall(&words));
+    while served.word() != "READY=1\n" {}
     for turn in 0..2 {
         let mut command = holdall(&[&words[..], &["--takeover"]].concat());
         command.env("NOTIFY_SOCKET", scratch.path("notify")).env_remove("WATCHDOG_USEC");
@@ -120,6 +121,18 @@ fn a_successor_feeds_the_watchdog_of_its_predecessor() {
         served.is_alive();
     }
     served.end(&scratch);
+}
+
+/// The recovery of many items takes longer than a unit's time to start.
+#[test]
+fn a_server_with_a_memory_file_asks_for_time_to_start() {
+    let scratch = Scratch::new();
+    let items = scratch.text("items");
+    let serve = ["serve", "-p", "-1", "-e", &items];
+    let started = Supervised::begin(&scratch, holdall(&serve));
+    assert_eq!(started.word(), "EXTEND_TIMEOUT_USEC=60000000\n");
+    assert_eq!(started.word(), "READY=1\n");
+    started.end(&scratch);
 }
 
 #[test]

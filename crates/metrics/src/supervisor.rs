@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+/// The time that a start asks for at a time.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Reports that clients are served from now on. `is_successor`: this process replaced another one,
 /// and is not the one that systemd started.
 ///
@@ -39,6 +42,28 @@ pub fn reloaded() {
     let _ = ready(false);
 }
 
+/// Asks for more time to start, again and again until the result is dropped. Without a supervisor
+/// there is no thread.
+///
+/// # Errors
+///
+/// There is no thread.
+pub fn starting() -> io::Result<Watchdog> {
+    let interval = std::env::var_os("NOTIFY_SOCKET").map(|_| START_PATIENCE / 2);
+    Watchdog::every(
+        interval,
+        || true,
+        || {
+            // A missing supervisor need not know.
+            let _ = sd_notify::notify(&[extension(START_PATIENCE)]);
+        },
+    )
+}
+
+fn extension(patience: Duration) -> NotifyState<'static> {
+    NotifyState::ExtendTimeoutUsec(u32::try_from(patience.as_micros()).unwrap_or(u32::MAX))
+}
+
 /// Sends one line for people, which `systemctl status` shows.
 pub fn status(line: &str) {
     // A missing supervisor need not know.
@@ -47,9 +72,8 @@ pub fn status(line: &str) {
 
 /// Reports that shutdown has started and takes up to `patience`, whatever the unit's timeout.
 pub fn stopping(patience: Duration) {
-    let micros = u32::try_from(patience.as_micros()).unwrap_or(u32::MAX);
     // A missing supervisor need not know.
-    let _ = sd_notify::notify(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros)]);
+    let _ = sd_notify::notify(&[NotifyState::Stopping, extension(patience)]);
 }
 
 /// Reports that the process is alive, twice per interval of `WatchdogSec=`, until it is dropped.

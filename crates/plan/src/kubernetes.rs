@@ -187,6 +187,11 @@ const DRAIN_SECS: u32 = 10;
 /// Seconds until a pod that does not end is killed.
 const GRACE_SECS: u32 = 30;
 
+/// Seconds between two startup probes of servers with a memory file, and the number of failed ones
+/// after which the container is restarted: an hour for the recovery of a crashed server's items.
+const STARTUP_PERIOD_SECS: u32 = 5;
+const STARTUP_FAILURES_MAX: u32 = 720;
+
 /// Guaranteed processor time of a thread, in thousandths.
 const THREAD_CPU: u32 = 250;
 
@@ -212,14 +217,8 @@ fn container(topology: &Topology, program: &Program<'_>) -> Value {
     let ports = program.ports.iter();
     let ports: Vec<_> =
         ports.map(|(name, port)| json!({ "name": name, "containerPort": port })).collect();
-    let health = program.ports.last().map(|(name, _)| *name);
-    let probe = |path: &str, period_secs: u32| {
-        json!({
-            "httpGet": { "path": path, "port": health },
-            "periodSeconds": period_secs,
-            "timeoutSeconds": 2,
-        })
-    };
+    let health = program.ports.last().map_or("", |(name, _)| name);
+    let probe = |path, period_secs| probe(health, path, period_secs);
     json!({
         "name": "holdall",
         "image": topology.kubernetes.image,
@@ -239,6 +238,14 @@ fn container(topology: &Topology, program: &Program<'_>) -> Value {
             "runAsUser": 65532,
             "seccompProfile": { "type": "RuntimeDefault" },
         },
+    })
+}
+
+fn probe(port: &str, path: &str, period_secs: u32) -> Value {
+    json!({
+        "httpGet": { "path": path, "port": port },
+        "periodSeconds": period_secs,
+        "timeoutSeconds": 2,
     })
 }
 
@@ -271,6 +278,9 @@ fn servers(topology: &Topology, name: &str, pods: u32) -> Value {
         let size = format!("{}Mi", pod_mb(cache.memory_mb));
         let memory = json!({ "medium": "Memory", "sizeLimit": size });
         container["volumeMounts"] = json!([{ "name": "items", "mountPath": folder }]);
+        let mut startup = probe("metrics", "/startupz", STARTUP_PERIOD_SECS);
+        startup["failureThreshold"] = json!(STARTUP_FAILURES_MAX);
+        container["startupProbe"] = startup;
         pod["volumes"] = json!([{ "name": "items", "emptyDir": memory }]);
         pod["securityContext"] = json!({ "fsGroup": 65532 });
     }

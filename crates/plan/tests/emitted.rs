@@ -98,7 +98,7 @@ fn units_have_the_hardening_of_the_packaged_units() {
     assert!(unit.contains("\nPrivateUsers=false\n"), "{unit}");
     // A boot empties /run.
     let unit = at("/run/holdall-cache/items", "11211");
-    let folder = "\nRuntimeDirectory=holdall-cache\nRuntimeDirectoryMode=0700\n\
+    let folder = "\nRuntimeDirectory=holdall-cache\nRuntimeDirectoryMode=0755\n\
                   RuntimeDirectoryPreserve=yes\n";
     assert!(unit.contains(folder) && !unit.contains("ReadWritePaths="), "{unit}");
 }
@@ -305,6 +305,9 @@ fn a_memory_file_is_on_a_volume_that_outlives_the_container() {
         assert_serves(arguments.iter().skip(1).cloned());
         assert!(arguments.contains(&"--memory-file=/run/holdall/items".to_owned()));
         assert_eq!(container["volumeMounts"][0]["mountPath"], "/run/holdall");
+        // Otherwise, the liveness probe ends a recovery, which then starts anew.
+        assert_eq!(container["startupProbe"]["httpGet"]["path"], "/startupz");
+        assert!(container["startupProbe"]["failureThreshold"].as_u64().unwrap() > 500);
         let volume = &pod["volumes"][0];
         assert_eq!(volume["name"], container["volumeMounts"][0]["name"]);
         assert_eq!(volume["emptyDir"]["medium"], "Memory");

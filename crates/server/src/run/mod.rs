@@ -27,6 +27,7 @@ mod privileges;
 mod reload;
 mod sampler;
 mod signals;
+mod starting;
 mod takeover;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -54,6 +55,7 @@ use operators::Shown;
 use pid_file::PidFile;
 use reload::{Reload, Seen, Watching};
 use signals::Caught;
+use starting::Starting;
 use takeover::{HandedOver, Predecessor, SuccessorListener};
 
 /// The reason why a server did not start, or failed to end properly.
@@ -120,7 +122,10 @@ pub fn run_by(settled: Settled, again: Option<RereadSettings>) -> Result<(), Fai
         background::enter(&options)?;
     }
     let (mut store, mut clock) = match &predecessor {
-        None => memory::open(&options, config.clone(), &log)?,
+        None => {
+            let _starting = starting(&options, metrics.as_ref())?;
+            memory::open(&options, config.clone(), &log)?
+        }
         Some(predecessor) => take_over(predecessor, &options, &config, &sockets, &log)
             .inspect_err(|failure| refuse(&options, predecessor, failure))?,
     };
@@ -160,6 +165,15 @@ pub fn run_by(settled: Settled, again: Option<RereadSettings>) -> Result<(), Fai
     }
     log.detail(format_args!("ended"));
     Ok(())
+}
+
+/// Shows that the server starts, if it may have to recover items.
+fn starting(options: &Options, metrics: Option<&TcpListener>) -> Result<Option<Starting>, Failure> {
+    let shown = options.memory_file.as_ref().map(|_| {
+        Starting::show(metrics, limits::metrics_connections(options))
+            .map_err(|error| Failure::os(format!("cannot show the start: {error}")))
+    });
+    shown.transpose()
 }
 
 /// The server to replace, and its sockets. `user` is the user of this process when it serves.
