@@ -28,9 +28,9 @@ const MEMORY_MIB: u64 = 16;
 /// Maximum difference of hit ratios.
 const HITS_OFF_MAX: f64 = 0.015;
 
-/// Maximum difference of the items that fit, and of their bytes, as a share. The plan takes them from
-/// one look at a server of 8 MiB, whose bytes differ by 1 % from one second to the next, and by more
-/// while its cleaner waits for a processor.
+/// Maximum difference of the items that fit, and of their bytes, as a share. The plan takes them
+/// from one look at a server of 8 MiB, whose bytes differ by 1 % from one second to the next, and
+/// by more while its cleaner waits for a processor.
 const ITEMS_OFF_MAX: f64 = 0.05;
 
 /// The load of `cargo xtask test`, which must be short.
