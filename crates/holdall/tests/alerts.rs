@@ -453,11 +453,14 @@ fn every_alert_fires_only_on_its_fault() {
     let (routes, users) = (folder.path("guarded.json"), users.to_str().unwrap());
     fs::copy(&config, &routes).unwrap();
     let guarded = proxy_of(&routes, &["--asynclog-disable", "-Y", users]);
+    let spool = folder.path("spool");
+    let no_room = ["--async-dir", spool.to_str().unwrap(), "--asynclog-max-bytes", "1"];
+    let forgetful = proxy_of(&routes, &no_room);
     let stuck = Process::serve(&[]);
     let renewed = with_certificate(&folder, 90);
     let little_log = ["max_slot_wal_keep_size=48MB", "wal_keep_size=0"];
     let (database, short) = followed(&little_log, &folder, &behind, "");
-    let scraped = [&few, &full, &closed, &behind, &front, &short, &guarded, &stuck, &renewed];
+    let scraped = [&few, &full, &closed, &behind, &front, &short, &guarded, &stuck, &renewed, &forgetful];
     let prometheus = Prometheus::eager(&scraped);
     prometheus.wait_for_scrapes(scraped.len(), 2);
     for _ in 0..50 {
@@ -485,6 +488,7 @@ fn every_alert_fires_only_on_its_fault() {
     for _ in 0..50 {
         front.ask("get a\r\n");
     }
+    forgetful.ask("delete a\r\n");
     let canary = "[canary]\ntable = \"shop.canary\"\nevery_ms = 500";
     let expiring = with_certificate(&folder, 2);
     let blind = without_database(&folder, "blind", canary);
@@ -496,7 +500,7 @@ fn every_alert_fires_only_on_its_fault() {
     shut(&database);
     let lost = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let gone = Process::new(Command::new("true"), lost, lost);
-    let troubled = [&few, &full, &closed, &front, &guarded, &stuck, &expiring];
+    let troubled = [&few, &full, &closed, &front, &guarded, &stuck, &expiring, &forgetful];
     prometheus.scrape(&[&troubled[..], &[&blind, &idle, &short, &gone]].concat());
     prometheus.wait_for_every_alert();
     for name in ["HoldallConfigurationRefused", "HoldallLoginsFail"] {

@@ -78,7 +78,7 @@ impl Shown {
             .map_err(|error| Failure::transient("no watchdog thread", &error))?;
         health.start();
         if let Err(error) = supervisor::ready(false) {
-            log(&format!("the service manager was not told: {error}"));
+            log(&format!("warning: the service manager was not told: {error}"));
         }
         let window = Duration::from_secs(shared.options.drain);
         Ok(Self { health, window, _endpoint: endpoint, _exporter: exporter, _watchdog: watchdog })
@@ -179,6 +179,7 @@ fn page(shared: &Shared, turns: &Turns) -> Page {
     let listeners = shared.control.get().map(net::Control::listener_stats).unwrap_or_default();
     metrics::listeners(&mut page, listeners.iter().map(net::ListenerStats::named));
     replies(&mut page, shared);
+    kept_deletes(&mut page, shared);
     certificate(&mut page, shared);
     logins(&mut page, shared);
     servers(&mut page, &shared.registry.report());
@@ -228,6 +229,27 @@ fn replies(page: &mut Page, shared: &Shared) {
     for failure in upstream::Failure::ALL {
         let count = traffic.get(Count::RepliedFailure(failure));
         page.sample(name, &[("result", failure.name())], count);
+    }
+}
+
+/// Failed deletes on the disk, and their ends.
+fn kept_deletes(page: &mut Page, shared: &Shared) {
+    let counts = shared.deletes.get().map(routes::Deletes::counts).unwrap_or_default();
+    let help = "Failed deletes on the disk that wait for their server.";
+    page.single("kept_deletes_pending", Kind::Gauge, help, counts.pending);
+    let help = "Bytes of these deletes on the disk.";
+    page.single("kept_deletes_bytes", Kind::Gauge, help, counts.bytes);
+    let name = "kept_deletes_total";
+    let help = "Failed deletes by their end; failed: not kept, and the client read the error.";
+    page.family(name, Kind::Counter, help);
+    for (result, count) in [
+        ("replayed", counts.replayed),
+        ("refused", counts.refused),
+        ("expired", counts.expired),
+        ("lost", counts.lost),
+        ("failed", counts.failed),
+    ] {
+        page.sample(name, &[("result", result)], count);
     }
 }
 
