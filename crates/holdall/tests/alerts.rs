@@ -460,7 +460,8 @@ fn every_alert_fires_only_on_its_fault() {
     let renewed = with_certificate(&folder, 90);
     let little_log = ["max_slot_wal_keep_size=48MB", "wal_keep_size=0"];
     let (database, short) = followed(&little_log, &folder, &behind, "");
-    let scraped = [&few, &full, &closed, &behind, &front, &short, &guarded, &stuck, &renewed, &forgetful];
+    let scraped =
+        [&few, &full, &closed, &behind, &front, &short, &guarded, &stuck, &renewed, &forgetful];
     let prometheus = Prometheus::eager(&scraped);
     prometheus.wait_for_scrapes(scraped.len(), 2);
     for _ in 0..50 {

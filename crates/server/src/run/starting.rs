@@ -1,4 +1,4 @@
-//! What operators and systemd learn while a memory file is recovered, which can take minutes.
+//! The view of operators and systemd while a memory file is recovered, which can take minutes.
 
 use std::io;
 use std::net::TcpListener;
