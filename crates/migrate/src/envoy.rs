@@ -71,25 +71,49 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
+    /// Adds a note, once.
     fn note(&mut self, sentence: impl Into<String>) {
-        self.notes.push(sentence.into());
+        let sentence = sentence.into();
+        if !self.notes.contains(&sentence) {
+            self.notes.push(sentence);
+        }
+    }
+
+    /// Notes the settings of `place` that have no counterpart: all but those in `known`.
+    fn others(&mut self, place: &str, settings: &Value, known: &[&str]) {
+        for (key, value) in settings.as_object().into_iter().flatten() {
+            if !known.contains(&key.as_str()) && !value.is_null() && text(value) != "false" {
+                self.note(format!("{place}: {key} has no counterpart and is left out"));
+            }
+        }
     }
 
     fn redis(&mut self, settings: &Value) -> Result<Value, Untranslatable> {
         self.note(
             "clients and servers speak memcached's protocol from now on (docs/migrate-redis.md)",
         );
-        if !settings["downstream_auth_password"].is_null()
-            || !settings["downstream_auth_passwords"].is_null()
-        {
+        let logins =
+            ["downstream_auth_password", "downstream_auth_passwords", "downstream_auth_username"];
+        if logins.iter().any(|key| !settings[*key].is_null()) {
             self.note(
                 "downstream_auth_password: logins are those of --auth-file (docs/security.md)",
             );
         }
+        let known = ["@type", "stat_prefix", "settings", "prefix_routes"];
+        self.others("redis_proxy", settings, &[known.as_slice(), &logins].concat());
         let options = &settings["settings"];
+        self.others("settings", options, &["op_timeout", "enable_hashtagging"]);
         self.has_tags = is_true(&options["enable_hashtagging"]);
         let timeout = millis(&options["op_timeout"]);
         let prefixes = &settings["prefix_routes"];
+        let known = ["routes", "catch_all_route", "case_insensitive"];
+        self.others("prefix_routes", prefixes, &known);
+        if is_true(&prefixes["case_insensitive"]) {
+            self.note(
+                "prefix_routes: case_insensitive has no counterpart: prefixes are compared as \
+                 written, so keys with a prefix in another case take another route",
+            );
+        }
         let otherwise = match &prefixes["catch_all_route"] {
             Value::Null => json!("ErrorRoute|no route has the prefix of this key"),
             route => self.prefix_route(route)?,
@@ -114,6 +138,17 @@ impl Making<'_> {
     fn prefix_route(&mut self, route: &Value) -> Result<Value, Untranslatable> {
         let mut to = self.cluster(text(&route["cluster"]))?;
         let prefix = text(&route["prefix"]);
+        let place = match prefix {
+            "" => "catch_all_route".to_owned(),
+            prefix => format!("prefix {prefix}"),
+        };
+        let known = ["prefix", "cluster", "remove_prefix", "request_mirror_policy"];
+        self.others(&place, route, &[known.as_slice(), &["key_formatter"]].concat());
+        if !route["key_formatter"].is_null() {
+            self.note(format!(
+                "{place}: key_formatter has no counterpart: items have the keys of the clients"
+            ));
+        }
         if is_true(&route["remove_prefix"]) {
             to = json!({ "type": "ModifyKeyRoute", "target": to, "replace_key_prefix": prefix });
         }
@@ -124,9 +159,7 @@ impl Making<'_> {
         let mut children = vec![to];
         for mirror in mirrors {
             if !mirror["runtime_fraction"].is_null() || !mirror["exclude_read_commands"].is_null() {
-                self.note(format!(
-                    "prefix {prefix}: a mirror gets all requests, not a part of them"
-                ));
+                self.note(format!("{place}: a mirror gets all requests, not a part of them"));
             }
             children.push(self.cluster(text(&mirror["cluster"]))?);
         }
@@ -141,6 +174,7 @@ impl Making<'_> {
                 "tcp_proxy names no cluster; weighted_clusters have no counterpart".to_owned(),
             ));
         }
+        self.others("tcp_proxy", settings, &["@type", "stat_prefix", "cluster"]);
         let route = self.cluster(name)?;
         if self.pools.get(name).is_some_and(|pool| pool.servers.len() < 2) {
             return Ok(route);
@@ -162,10 +196,9 @@ impl Making<'_> {
         let cluster = list(&resources["clusters"]).find(|cluster| text(&cluster["name"]) == name);
         let cluster =
             cluster.ok_or_else(|| Untranslatable(format!("there is no cluster '{name}'")))?;
-        let endpoints = list(&cluster["load_assignment"]["endpoints"]);
         let is_tls = !cluster["transport_socket"].is_null();
         let mut servers = Vec::new();
-        for endpoint in endpoints.flat_map(|group| list(&group["lb_endpoints"])) {
+        for endpoint in self.endpoints(name, cluster) {
             let address = &endpoint["endpoint"]["address"];
             servers.push(match (&address["socket_address"], text(&address["pipe"]["path"])) {
                 (place @ Value::Object(_), _) => {
@@ -189,8 +222,8 @@ impl Making<'_> {
         }
         if servers.is_empty() {
             return Err(Untranslatable(format!(
-                "cluster {name} has no endpoints in the file; docs/discovery.md has the sources \
-                 of servers"
+                "cluster {name} has no endpoints in the file that Envoy sends requests to; \
+                 docs/discovery.md has the sources of servers"
             )));
         }
         self.about(name, cluster, servers.len());
@@ -203,6 +236,39 @@ impl Making<'_> {
         let route = pool.route(name);
         self.pools.insert(name.to_owned(), pool);
         Ok(route)
+    }
+
+    /// The endpoints that get the requests while all servers work: those of the first priority,
+    /// except the ones out of service.
+    fn endpoints<'v>(&mut self, name: &str, cluster: &'v Value) -> Vec<&'v Value> {
+        let groups = list(&cluster["load_assignment"]["endpoints"]);
+        let all = groups.flat_map(|group| {
+            let priority: u32 = text(&group["priority"]).parse().unwrap_or(0);
+            list(&group["lb_endpoints"]).map(move |endpoint| (priority, endpoint))
+        });
+        let mut ranked = Vec::new();
+        for (priority, endpoint) in all {
+            match text(&endpoint["health_status"]) {
+                // The numbers are those of Envoy's HealthStatus.
+                "UNHEALTHY" | "2" | "DRAINING" | "3" | "TIMEOUT" | "4" => self.note(format!(
+                    "cluster {name}: endpoints with health_status UNHEALTHY, DRAINING or TIMEOUT \
+                     are left out"
+                )),
+                status => {
+                    ranked.push(((["DEGRADED", "5"].contains(&status), priority), endpoint));
+                }
+            }
+        }
+        let first = ranked.iter().map(|(rank, _)| *rank).min();
+        if ranked.iter().any(|(rank, _)| Some(*rank) != first) {
+            self.note(format!(
+                "cluster {name}: endpoints of a later priority or with health_status DEGRADED are \
+                 left out, since Envoy uses them only when others fail; FailoverRoute does this \
+                 with a pool of them (docs/routing.md)"
+            ));
+        }
+        ranked.retain(|(rank, _)| Some(*rank) == first);
+        ranked.into_iter().map(|(_, endpoint)| endpoint).collect()
     }
 
     /// Notes the settings of a cluster that work differently here.

@@ -105,6 +105,63 @@ fn tcp_proxy_becomes_a_random_route_over_its_cluster() {
     assert!(made.notes.iter().any(|note| note.contains("PoolRoute|main")), "{:#?}", made.notes);
 }
 
+/// [`ENVOY`] with these endpoints of `main`: its servers, and whether a note has each part.
+fn servers_of_main(endpoints: &str, parts: &[&str]) -> Value {
+    let (head, rest) = ENVOY.split_once("      - lb_endpoints:").unwrap();
+    let (_, tail) = rest.split_once("  - name: sessions").unwrap();
+    let text = format!("{head}{endpoints}  - name: sessions{tail}");
+    let made = from_envoy("envoy.yaml", &text, None).unwrap();
+    for part in parts {
+        assert!(made.notes.iter().any(|note| note.contains(part)), "{part}: {:#?}", made.notes);
+    }
+    let whole: Value = serde_json::from_str(&made.text).unwrap();
+    whole["pools"]["main"]["servers"].clone()
+}
+
+#[test]
+fn standby_endpoints_and_those_out_of_service_are_left_out() {
+    let endpoint = |host: &str, status: &str| {
+        format!(
+            "        - {{ health_status: {status}, endpoint: {{ address: {{ socket_address: {{ \
+             address: {host}, port_value: 1 }} }} }} }}\n"
+        )
+    };
+    let group = |priority: u8, endpoints: &[String]| {
+        format!("      - priority: {priority}\n        lb_endpoints:\n{}", endpoints.concat())
+    };
+    let standby = group(1, &[endpoint("standby", "HEALTHY")]);
+    let mixed = ["DRAINING", "TIMEOUT", "UNHEALTHY", "3", "DEGRADED", "UNKNOWN"];
+    let mixed = group(0, &mixed.map(|status| endpoint(&status.to_lowercase(), status)));
+    let parts = ["main: endpoints with health_status", "main: endpoints of a later priority"];
+    assert_eq!(servers_of_main(&format!("{standby}{mixed}"), &parts), json!(["unknown:1"]));
+    // The second priority serves if the first is out of service.
+    let out = group(0, &[endpoint("out", "UNHEALTHY")]);
+    assert_eq!(servers_of_main(&format!("{out}{standby}"), &parts[..1]), json!(["standby:1"]));
+}
+
+#[test]
+fn settings_without_a_counterpart_are_noted() {
+    let text = ENVOY
+        .replace("stat_prefix: cache", "stat_prefix: cache\n          faults: [ { delay: 1s } ]")
+        .replace("{ op_timeout: 0.25s,", "{ op_timeout: 0.25s, read_policy: REPLICA,")
+        .replace("prefix_routes:", "prefix_routes:\n            case_insensitive: true")
+        .replace("catch_all_route: { cluster: main }", "catch_all_route: { cluster: main, x: y }")
+        .replace("remove_prefix: true", "key_formatter: '%KEY%x'");
+    let made = from_envoy("envoy.yaml", &text, None).unwrap();
+    for part in [
+        "redis_proxy: faults has no counterpart",
+        "settings: read_policy has no counterpart",
+        "prefix_routes: case_insensitive has no counterpart",
+        "prefix session:: key_formatter has no counterpart",
+        "catch_all_route: x has no counterpart",
+    ] {
+        assert!(made.notes.iter().any(|note| note.contains(part)), "{part}: {:#?}", made.notes);
+    }
+    let text =
+        ENVOY.replace("prefix_routes:", "prefix_routes:\n            case_insensitive: false");
+    assert_eq!(from_envoy("envoy.yaml", &text, None), from_envoy("envoy.yaml", ENVOY, None));
+}
+
 #[test]
 fn unusable_configurations_are_refused_with_a_reason() {
     for (text, wanted, why) in [
