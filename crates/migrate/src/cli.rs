@@ -187,8 +187,10 @@ fn memcached(address: &str, reach: &Reach) -> Result<Settings, Error> {
 }
 
 fn redis(address: &str, reach: &Reach) -> Result<Settings, Error> {
-    let mut connection = tools::Redis::open(address, &reach.options())?;
-    Ok(from_redis(&Redis::ask(&mut connection)?))
+    let options = reach.options();
+    let mut connection = tools::Redis::open(address, &options)?;
+    let redis = Redis::ask(&mut connection)?;
+    Ok(from_redis(&Redis { has_login: options.login.is_some(), ..redis }))
 }
 
 fn settings(program: &str, address: &str, made: Result<Settings, Error>) -> Result<Made, Failed> {

@@ -264,7 +264,7 @@ impl Making<'_> {
             self.note(format!(
                 "cluster {name}: endpoints of a later priority or with health_status DEGRADED are \
                  left out, since Envoy uses them only when others fail; FailoverRoute does this \
-                 with a pool of them (docs/routing.md)"
+                 with a pool of them (docs/router.md)"
             ));
         }
         ranked.retain(|(rank, _)| Some(*rank) == first);

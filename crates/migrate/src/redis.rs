@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use tools::{Error, Redis as Connection, Reply};
+use tools::{Error, KeyForm, Redis as Connection, Reply, key_form};
 
 use crate::settings::Settings;
 
@@ -26,8 +26,15 @@ pub struct Redis {
     pub databases: Vec<String>,
     /// Kinds of values in a sample of keys, each with its number.
     pub kinds: BTreeMap<String, u64>,
-    /// Keys of that sample that are longer than 250 bytes.
+    /// Keys of that sample that are too long.
     pub long_keys: u64,
+    /// Keys of that sample that clients name in base64.
+    pub encoded_keys: u64,
+    /// By `ACL LIST`: the users, and true for those that need a password. Empty if Redis has no
+    /// such command, or refuses it.
+    pub users: BTreeMap<String, bool>,
+    /// True if the questions needed a login.
+    pub has_login: bool,
 }
 
 impl Redis {
@@ -67,6 +74,13 @@ impl Redis {
                 redis.databases.push(database.to_owned());
             }
         }
+        for line in texts(&connection.ask("ACL", &["LIST"])?).unwrap_or_default() {
+            let mut words = line.split(' ').skip(1);
+            if let Some(name) = words.next() {
+                let needs_password = words.all(|word| word != "nopass");
+                redis.users.insert(name.to_owned(), needs_password);
+            }
+        }
         redis.sample(connection)?;
         Ok(redis)
     }
@@ -84,13 +98,22 @@ impl Redis {
             let [Reply::Text(next), keys] = parts else {
                 return Err(connection.unexpected("SCAN", &reply));
             };
-            for key in texts(keys).unwrap_or_default() {
-                self.long_keys += u64::from(key.len() > 250);
-                if let Reply::Text(kind) = connection.ask("TYPE", &[&key])? {
-                    *self.kinds.entry(String::from_utf8_lossy(&kind).into_owned()).or_default() +=
-                        1;
-                }
+            for key in byte_texts(keys).unwrap_or_default() {
                 seen += 1;
+                let kind = match connection.ask_in_bytes("TYPE", &[key])? {
+                    Reply::Text(kind) => String::from_utf8_lossy(&kind).into_owned(),
+                    _ => continue,
+                };
+                // It has expired, or was deleted.
+                if kind == "none" {
+                    continue;
+                }
+                *self.kinds.entry(kind).or_default() += 1;
+                match key_form(key) {
+                    KeyForm::Plain => {}
+                    KeyForm::Base64 => self.encoded_keys += 1,
+                    KeyForm::None => self.long_keys += 1,
+                }
             }
             cursor = String::from_utf8_lossy(next).into_owned();
             if cursor == "0" || seen >= SAMPLE {
@@ -113,12 +136,19 @@ fn info(connection: &mut Connection, section: &str) -> Result<Vec<String>, Error
 
 /// A list of texts.
 fn texts(reply: &Reply) -> Option<Vec<String>> {
+    let texts = byte_texts(reply)?.into_iter();
+    Some(texts.map(|text| String::from_utf8_lossy(text).into_owned()).collect())
+}
+
+/// A list of texts, as they are.
+fn byte_texts(reply: &Reply) -> Option<Vec<&[u8]>> {
     let Reply::List(entries) = reply else { return None };
-    let text = |entry: &Reply| match entry {
-        Reply::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
-        _ => None,
-    };
-    entries.iter().map(text).collect()
+    let mut texts = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let Reply::Text(text) = entry else { return None };
+        texts.push(text.as_slice());
+    }
+    Some(texts)
 }
 
 /// Converts a Redis's settings, with notes on necessary changes in its clients.
@@ -127,10 +157,11 @@ pub fn from_redis(redis: &Redis) -> Settings {
     let mut made = Settings::default();
     let of =
         |name: &str| redis.config.get(name).map(String::as_str).filter(|value| !value.is_empty());
-    listening(&mut made, &of, redis.version);
-    network(&mut made, &of);
+    let hosts = listening(&mut made, &of, redis);
+    network(&mut made, &of, &hosts);
     tls(&mut made, &of);
     keeping(&mut made, &of);
+    logins(&mut made, &of, redis);
     others(&mut made, &of);
     data(&mut made, redis);
     commands(&mut made, redis);
@@ -140,13 +171,18 @@ pub fn from_redis(redis: &Redis) -> Settings {
 /// A setting of Redis by its name; `None` if it is not set.
 type Of<'a> = &'a dyn Fn(&str) -> Option<&'a str>;
 
+/// The port of a name, unless it is 0: Redis does not listen.
+fn port<'a>(of: Of<'a>, name: &str) -> Option<&'a str> {
+    of(name).filter(|port| *port != "0")
+}
+
 /// The addresses where Redis listens unless `bind` says otherwise.
 const EVERYWHERE: &str = "* -::*";
 
 /// The addresses of `bind`, except those whose clients protected mode refuses.
-fn listening(made: &mut Settings, of: Of<'_>, version: u32) {
+fn listening<'a>(made: &mut Settings, of: Of<'a>, redis: &Redis) -> Vec<&'a str> {
     let mut hosts: Vec<_> = of("bind").unwrap_or(EVERYWHERE).split_whitespace().collect();
-    if is_protected(of, version) {
+    if is_protected(of, redis) {
         let all = hosts.len();
         hosts.retain(|host| address(host).parse().is_ok_and(|ip: IpAddr| ip.is_loopback()));
         if hosts.len() < all {
@@ -161,7 +197,7 @@ fn listening(made: &mut Settings, of: Of<'_>, version: u32) {
     }
     // Here `*` also includes every IPv6 address.
     if hosts.contains(&"*") && hosts.iter().any(|host| address(host) == "::*") {
-        return made.listen(std::iter::once("*"));
+        return vec!["*"];
     }
     let (mut needed, optional): (Vec<_>, Vec<_>) =
         hosts.into_iter().partition(|host| !host.starts_with('-'));
@@ -174,11 +210,12 @@ fn listening(made: &mut Settings, of: Of<'_>, version: u32) {
             optional.join(" ")
         ));
     }
-    made.listen(needed.into_iter().map(|host| match address(host) {
+    let addresses = needed.into_iter().map(|host| match address(host) {
         "*" => "0.0.0.0",
         "::*" => "::",
         host => host,
-    }));
+    });
+    addresses.collect()
 }
 
 /// An address of `bind`; a leading minus means that the host may lack it.
@@ -188,20 +225,45 @@ fn address(host: &str) -> &str {
 
 /// Returns true if clients of other hosts are refused because there is no password. Before Redis 7,
 /// setting `bind` let them in.
-fn is_protected(of: Of<'_>, version: u32) -> bool {
-    let has_password = of("requirepass").is_some() || of("aclfile").is_some();
-    let is_opened = (1..7).contains(&version) && of("bind").is_some();
+fn is_protected(of: Of<'_>, redis: &Redis) -> bool {
+    // The mode depends on the password of the user `default`, even if that user is off.
+    let has_password = match redis.users.get("default") {
+        Some(needs_password) => *needs_password,
+        None => has_logins(of, redis),
+    };
+    let is_opened = (1..7).contains(&redis.version) && of("bind").is_some();
     of("protected-mode") == Some("yes") && !has_password && !is_opened
 }
 
-fn network(made: &mut Settings, of: Of<'_>) {
+/// Returns true if some users need a password.
+fn has_logins(of: Of<'_>, redis: &Redis) -> bool {
+    redis.has_login
+        || of("requirepass").is_some()
+        || of("aclfile").is_some()
+        || redis.users.values().any(|needs_password| *needs_password)
+}
+
+fn network(made: &mut Settings, of: Of<'_>, hosts: &[&str]) {
+    match (port(of, "port"), port(of, "tls-port")) {
+        (Some(plain), Some(tls)) => {
+            let at = |host: &&str, port| match host.contains(':') {
+                true => format!("[{host}]:{port}"),
+                false => format!("{host}:{port}"),
+            };
+            let plain = hosts.iter().map(|host| format!("notls:{}", at(host, plain)));
+            made.listen(plain.chain(hosts.iter().map(|host| at(host, tls))));
+        }
+        (plain, tls) => {
+            made.listen(hosts);
+            if let Some(port) = plain.or(tls) {
+                made.set("port", port);
+            }
+        }
+    }
     made.note(
         "clients speak memcached's protocol from now on, at the same port; the table of commands \
          is in docs/migrate-redis.md",
     );
-    if let Some(port) = of("port").filter(|port| *port != "0").or_else(|| of("tls-port")) {
-        made.set("port", port);
-    }
     if let Some(path) = of("unixsocket") {
         made.note(format!(
             "unixsocket {path}: a server of holdall listens there or at a port; for the first, \
@@ -220,7 +282,7 @@ fn network(made: &mut Settings, of: Of<'_>) {
 }
 
 fn tls(made: &mut Settings, of: Of<'_>) {
-    if of("tls-port").is_none_or(|port| port == "0") {
+    if port(of, "tls-port").is_none() {
         return;
     }
     made.set("enable_ssl", true);
@@ -267,13 +329,16 @@ fn keeping(made: &mut Settings, of: Of<'_>) {
     }
 }
 
-fn others(made: &mut Settings, of: Of<'_>) {
-    if of("requirepass").is_some() || of("aclfile").is_some() {
+fn logins(made: &mut Settings, of: Of<'_>, redis: &Redis) {
+    if has_logins(of, redis) {
         made.note(
-            "requirepass, aclfile: the file made here lets everyone in; name a file of users by \
-             auth_file, whose lines holdall passwd makes",
+            "requirepass, user, aclfile: the file made here lets everyone in; name a file of users \
+             by auth_file, whose lines holdall passwd makes",
         );
     }
+}
+
+fn others(made: &mut Settings, of: Of<'_>) {
     if of("cluster-enabled") == Some("yes") {
         made.note(
             "cluster-enabled: one server per node, and holdall route before them (docs/routing.md)",
@@ -300,8 +365,16 @@ fn data(made: &mut Settings, redis: &Redis) {
     }
     if redis.long_keys > 0 {
         made.note(format!(
-            "{} of {sampled} keys looked at are longer than 250 bytes: hash such keys",
+            "{} of {sampled} keys looked at are longer than 250 bytes, or than 186 with spaces or \
+             control characters: hash such keys; holdall cp leaves them out",
             redis.long_keys
+        ));
+    }
+    if redis.encoded_keys > 0 {
+        made.note(format!(
+            "{} of {sampled} keys looked at have spaces or control characters: name them in \
+             base64, by meta commands",
+            redis.encoded_keys
         ));
     }
     if redis.databases.len() > 1 {
@@ -334,10 +407,11 @@ fn family(command: &str) -> &str {
 }
 
 /// Commands of operators and of connections, which clients' code does not contain.
-const ADMINISTRATIVE: [&str; 22] = [
+/// `type` has no consequence for them, since `migrate` itself calls it.
+const ADMINISTRATIVE: [&str; 23] = [
     "acl", "auth", "bgsave", "client", "cluster", "command", "config", "dbsize", "debug", "hello",
     "info", "latency", "memory", "monitor", "ping", "quit", "readonly", "save", "scan", "select",
-    "shutdown", "slowlog",
+    "shutdown", "slowlog", "type",
 ];
 
 /// Commands of clients, each with its replacement; docs/migrate-redis.md has the same table.
@@ -368,6 +442,5 @@ pub const COUNTERPARTS: &[(&str, &str)] = &[
     ("strlen", "mg KEY s"),
     ("touch", "mg KEY without v"),
     ("ttl", "mg KEY t"),
-    ("type", "none needed: every value is a string"),
     ("unlink", "delete"),
 ];

@@ -24,8 +24,8 @@ impl Settings {
     }
 
     /// Adds `listen`, a list of texts.
-    pub(crate) fn listen<'a>(&mut self, hosts: impl Iterator<Item = &'a str>) {
-        let hosts: Vec<_> = hosts.map(quoted).collect();
+    pub(crate) fn listen(&mut self, hosts: impl IntoIterator<Item = impl AsRef<str>>) {
+        let hosts: Vec<_> = hosts.into_iter().map(|host| quoted(host.as_ref())).collect();
         self.set("listen", format!("[{}]", hosts.join(", ")));
     }
 

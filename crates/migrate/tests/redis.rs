@@ -19,6 +19,8 @@ fn redis(config: &[(&str, &str)], calls: &[(&str, u64)], kinds: &[(&str, u64)]) 
         databases: vec!["db0".to_owned(), "db3".to_owned()],
         kinds: kinds.iter().map(|(name, count)| (owned(name), *count)).collect(),
         long_keys: 2,
+        encoded_keys: 3,
+        ..Redis::default()
     }
 }
 
@@ -57,6 +59,40 @@ fn protected_mode_without_a_password_listens_on_loopback() {
     assert_eq!(listen(6, &[on, ("bind", "10.0.0.5")]), open(r#"["10.0.0.5"]"#));
     assert_eq!(listen(7, &[on, ("requirepass", "secret")]), open(r#"["*"]"#));
     assert_eq!(listen(7, &[("protected-mode", "no")]), open(r#"["*"]"#));
+}
+
+#[test]
+fn users_need_a_login_and_those_of_redis_conf_are_no_exception() {
+    let made = |config: &[(&str, &str)], users: &[(&str, bool)], has_login| {
+        let users = users.iter().map(|(name, needs)| ((*name).to_owned(), *needs)).collect();
+        let made = from_redis(&Redis { users, has_login, ..redis(config, &[], &[]) });
+        let has = |part| made.notes.iter().any(|note: &String| note.contains(part));
+        (has("protected-mode:"), has("lets everyone in"))
+    };
+    let on = [("protected-mode", "yes")];
+    assert_eq!(made(&on, &[], false), (true, false));
+    assert_eq!(made(&on, &[("default", false)], false), (true, false));
+    assert_eq!(made(&on, &[("default", true)], false), (false, true));
+    assert_eq!(made(&on, &[("default", false), ("app", true)], true), (true, true));
+    assert_eq!(made(&[], &[("default", false), ("app", true)], true), (false, true));
+    // Redis does not list its users.
+    assert_eq!(made(&on, &[], true), (false, true));
+}
+
+#[test]
+fn a_tls_port_is_a_further_port() {
+    let config = [("bind", "10.0.0.5 ::1"), ("port", "6379"), ("tls-port", "6380")];
+    let files = [
+        ("tls-cert-file", "/etc/redis/c.pem"),
+        ("tls-key-file", "/etc/redis/k.pem"),
+        ("tls-auth-clients", "no"),
+    ];
+    let made = from_redis(&redis(&[config.as_slice(), &files].concat(), &[], &[]));
+    let checked = check("server.toml", made.text.clone());
+    assert!(checked.faults.is_empty(), "{}", checked.to_text(false));
+    let listen = "listen = [\"notls:10.0.0.5:6379\", \"notls:[::1]:6379\", \"10.0.0.5:6380\", \
+                  \"[::1]:6380\"]\nenable_ssl = true\n";
+    assert!(made.text.starts_with(listen), "{}", made.text);
 }
 
 #[test]
@@ -103,18 +139,20 @@ memory_limit = 1024
 
 #[test]
 fn unsupported_data_and_commands_are_noted() {
-    let calls = [("hgetall", 7), ("setnx", 3), ("config|get", 9), ("ping", 1)];
+    let calls = [("hgetall", 7), ("setnx", 3), ("config|get", 9), ("ping", 1), ("type", 2)];
     let made = from_redis(&redis(&[], &calls, &[("string", 90), ("hash", 10)]));
     for part in [
         "10 of 100 keys looked at are of the kind hash",
         "hgetall was called 7 times, and has no",
         "setnx was called 3 times: add",
+        "2 of 100 keys looked at are longer than 250 bytes, or than 186 with spaces",
+        "3 of 100 keys looked at have spaces",
     ] {
         assert!(made.notes.iter().any(|note| note.contains(part)), "{part}: {:#?}", made.notes);
     }
-    assert!(
-        !made.notes.iter().any(|note| note.contains("ping was") || note.contains("config|get"))
-    );
+    for part in ["ping was", "config|get", "type was"] {
+        assert!(!made.notes.iter().any(|note| note.contains(part)), "{part}: {:#?}", made.notes);
+    }
 }
 
 #[test]
@@ -139,6 +177,7 @@ fn a_listing_without_end_is_sampled() {
             let reply: &[u8] = match line.unwrap_or_default().as_str() {
                 "CONFIG" => b"*0\r\n",
                 "INFO" => b"$0\r\n\r\n",
+                "ACL" => b"-ERR unknown command\r\n",
                 "SCAN" => {
                     scans += 1;
                     b"*2\r\n$1\r\n7\r\n*0\r\n"
@@ -157,4 +196,56 @@ fn a_listing_without_end_is_sampled() {
     assert!(asked.kinds.is_empty());
     drop(connection);
     assert_eq!(server.join().unwrap(), 1000);
+}
+
+/// A server with two users and three keys: one of bytes that are no text, one of 187 bytes with
+/// spaces, and one that expires after its listing.
+#[test]
+fn users_and_keys_of_any_bytes_are_asked_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).split(b'\n');
+        let long = [b' '; 187];
+        let keys: [&[u8]; 3] = [b"\xff\xfe1", &long, b"gone"];
+        while let Some(Ok(line)) = lines.next() {
+            let reply = match line.trim_ascii_end() {
+                b"CONFIG" => b"*0\r\n".to_vec(),
+                b"INFO" => b"$0\r\n\r\n".to_vec(),
+                b"ACL" => {
+                    b"*2\r\n+user app on #5e88 ~* +@all\r\n+user default off nopass -@all\r\n"
+                        .to_vec()
+                }
+                b"SCAN" => {
+                    let mut reply = b"*2\r\n$1\r\n0\r\n*3\r\n".to_vec();
+                    for key in keys {
+                        write!(reply, "${}\r\n", key.len()).unwrap();
+                        reply.extend([key, b"\r\n"].concat());
+                    }
+                    reply
+                }
+                b"TYPE" => {
+                    // The key's length comes before it.
+                    let key = lines.nth(1).unwrap().unwrap();
+                    let key = key.strip_suffix(b"\r").unwrap();
+                    let is_there = keys[..2].contains(&key);
+                    if is_there { b"+string\r\n".to_vec() } else { b"+none\r\n".to_vec() }
+                }
+                _ => continue,
+            };
+            if stream.write_all(&reply).is_err() {
+                break;
+            }
+        }
+    });
+    let options = Options { timeout: Duration::from_secs(20), ..Options::default() };
+    let mut connection = tools::Redis::open(&address, &options).unwrap();
+    let asked = Redis::ask(&mut connection).unwrap();
+    let owned = |name: &str| name.to_owned();
+    assert_eq!(asked.kinds, [(owned("string"), 2)].into());
+    assert_eq!((asked.long_keys, asked.encoded_keys), (1, 0));
+    assert_eq!(asked.users, [(owned("app"), true), (owned("default"), false)].into());
+    drop(connection);
+    server.join().unwrap();
 }

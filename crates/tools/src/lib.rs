@@ -29,3 +29,4 @@ pub use keys::{Entry, KeyDump, shown};
 pub use latency::{latencies, round_trip};
 pub use reading::{Reading, Role, Wanted, server_settings, stats_group};
 pub use redis::{Redis, Reply, SCHEME as REDIS};
+pub use values::{KeyForm, key_form};

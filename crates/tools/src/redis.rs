@@ -70,9 +70,18 @@ impl Redis {
     ///
     /// Returns errors of the connection, or of an invalid reply.
     pub fn ask(&mut self, command: &'static str, words: &[&str]) -> Result<Reply, Error> {
+        let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+        self.ask_in_bytes(command, &words)
+    }
+
+    /// Like [`Redis::ask`], with words of any bytes, such as keys.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn ask_in_bytes(&mut self, command: &'static str, words: &[&[u8]]) -> Result<Reply, Error> {
         let mut request = Vec::new();
-        let words = std::iter::once(command).chain(words.iter().copied());
-        write_request(&words.map(str::as_bytes).collect::<Vec<_>>(), &mut request);
+        write_request(&[&[command.as_bytes()], words].concat(), &mut request);
         self.send(&request)?;
         self.reply(command)
     }

@@ -45,6 +45,27 @@ pub(crate) fn key_word(key: &[u8]) -> Option<(Cow<'_, [u8]>, &'static str)> {
     (1..=KEY_WORD_BYTES_MAX).contains(&word.len()).then_some((word, flag))
 }
 
+/// The form in which clients name a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyForm {
+    /// As it is.
+    Plain,
+    /// In base64, by meta commands.
+    Base64,
+    /// None: the key is empty or too long.
+    None,
+}
+
+/// The form of a key; `dump` and `cp` leave out keys without one.
+#[must_use]
+pub fn key_form(key: &[u8]) -> KeyForm {
+    match key_word(key) {
+        Some((_, "")) => KeyForm::Plain,
+        Some(_) => KeyForm::Base64,
+        None => KeyForm::None,
+    }
+}
+
 /// Requests values and passes each on, in the order of the keys. `u` leaves the eviction order
 /// unchanged.
 ///
@@ -208,6 +229,9 @@ mod tests {
         assert_eq!(key_word(b""), None);
         assert_eq!(key_word(b"a b"), Some((b"YSBi"[..].into(), " b")));
         assert_eq!(key_word(&[b' '; 186]).unwrap().0.len(), 248);
+        assert_eq!(key_form(&[0xff; 250]), KeyForm::Plain);
+        assert_eq!(key_form(&[b' '; 186]), KeyForm::Base64);
+        assert_eq!(key_form(&[b' '; 187]), KeyForm::None);
         assert_eq!(key_word(&[b' '; 187]), None);
     }
 }
