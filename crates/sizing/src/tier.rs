@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::hits::{Curve, GUIDES_EXPONENT, PowerLaw};
-use crate::input::{Input, InputError, Limits, curve_file};
+use crate::input::{Database, Input, InputError, Limits, curve_file};
 use crate::items::{SAMPLE_BYTES, Sizes};
 
 /// Gets per second.
@@ -51,6 +51,8 @@ pub struct HitSummary {
     pub ratio_of_four_times: f64,
     /// Reads of the database per second on average, and at the peak.
     pub database_reads: (f64, f64),
+    /// The same as shares of what the database can serve; if that is known.
+    pub database_used: Option<(f64, f64)>,
 }
 
 /// The data common to all candidates.
@@ -201,11 +203,16 @@ fn hits(
         })?,
     };
     let ratio = curve.hit_ratio(memory);
+    let reads = (average * (1.0 - ratio), peak * (1.0 - ratio));
+    let used = |database: Database| {
+        (reads.0 / database.reads_per_second, reads.1 / database.reads_per_second)
+    };
     Ok(HitSummary {
         ratio,
         memory_bytes: memory,
         law: curve.power_law(),
         ratio_of_four_times: curve.hit_ratio(4.0 * memory),
-        database_reads: (average * (1.0 - ratio), peak * (1.0 - ratio)),
+        database_reads: reads,
+        database_used: input.database.map(used),
     })
 }

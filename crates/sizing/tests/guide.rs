@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use sizing::{Cheapest, Constraint, Input, Sizing, size};
+use sizing::{Cheapest, Constraint, Input, Sizing, size, text};
 
 fn sized(text: &str) -> Sizing {
     let path = Path::new("load.toml");
@@ -131,6 +131,29 @@ fn network_limits_match_the_guide() {
 }
 
 #[test]
+fn a_database_that_cannot_serve_the_misses_is_reported() {
+    let report = |reads_per_second: u32| {
+        let sizing = sized(&format!(
+            "[load]\ngets_per_second = 1000\npeak_factor = 1.0\n\
+             [data]\nitems = 1_000_000\nsizes = [[32, 300, 1]]\n\
+             [hits]\nwanted = 0.8\nknown = {{ memory = \"10MB\", hit_ratio = 0.5 }}\n\
+             [database]\nreads_per_second = {reads_per_second}"
+        ));
+        text(&sizing)
+    };
+    let poor = report(10);
+    assert!(poor.contains("cannot serve these, 2000 % of what it can at the peak"), "{poor}");
+    assert!(poor.contains("it needs a hit ratio of 0.99 "), "{poor}");
+    assert!(poor.contains("it fails with and without a gutter"), "{poor}");
+    // It can serve the misses, but not those of a lost server in addition.
+    let fair = report(250);
+    assert!(!fair.contains("cannot serve"), "{fair}");
+    assert!(fair.contains("it fails without a gutter"), "{fair}");
+    let good = report(2000);
+    assert!(!good.contains("it fails"), "{good}");
+}
+
+#[test]
 fn missing_and_invalid_fields_are_named() {
     let load = "[load]\ngets_per_second = 1000\n";
     let data = "[data]\nitems = 1000\nsizes = [[32, 300, 1]]\n";
@@ -180,7 +203,7 @@ fn the_example_is_sized_and_rendered() {
     assert_eq!(sizing.cheapest_by, Cheapest::Money);
     assert!((sizing.hits.ratio - 0.95).abs() < 1e-6);
     assert!((sizing.hits.memory_bytes / (16e9 * 1.3) - 1.0).abs() < 1e-6, "the guide's law");
-    let text = sizing::text(&sizing);
+    let text = text(&sizing);
     for wanted in ["small", "large", "a year", "Loss of one server", "Gutter"] {
         assert!(text.contains(wanted), "{wanted}:\n{text}");
     }

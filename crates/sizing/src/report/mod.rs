@@ -61,7 +61,7 @@ fn remarks(sizing: &Sizing, candidate: &Candidate) -> Vec<String> {
         grouped(candidate.headroom),
         grouped(candidate.servers),
     ));
-    remarks.push(loss(candidate));
+    remarks.push(loss(sizing, candidate));
     if candidate.hot_key_copies > 1.0 {
         remarks.push(format!(
             "The hottest key has {} gets a second, more than one server may take: keep {} copies \
@@ -78,7 +78,28 @@ fn remarks(sizing: &Sizing, candidate: &Candidate) -> Vec<String> {
     remarks
 }
 
-fn loss(candidate: &Candidate) -> String {
+/// The reads that the cache leaves to the database, and whether it can serve them.
+fn database(sizing: &Sizing) -> String {
+    let hits = &sizing.hits;
+    let (average, peak) = hits.database_reads;
+    let mut text = format!(
+        "{} reads a second are left on average, {} at the peak",
+        grouped(average),
+        grouped(peak)
+    );
+    if let Some((_, used)) = hits.database_used.filter(|(_, used)| *used > 1.0) {
+        // Rounded up: a smaller ratio leaves too many.
+        let enough = ((1.0 - (1.0 - hits.ratio) / used) * 1e4 - 1e-6).ceil() / 1e4;
+        text.push_str(&format!(
+            ": the database cannot serve these, {} of what it can at the peak; it needs a hit \
+             ratio of {enough} (more memory, by hits.wanted or hits.memory)",
+            percent(used)
+        ));
+    }
+    text
+}
+
+fn loss(sizing: &Sizing, candidate: &Candidate) -> String {
     let loss = candidate.loss;
     let rest = loss.cpu_used.map_or_else(
         || "No other server remains.".to_owned(),
@@ -86,8 +107,12 @@ fn loss(candidate: &Candidate) -> String {
     );
     let database = match loss.database_used {
         Some(used) if used > 1.0 => format!(
-            "The database would have to serve {} of what it can: it fails without a gutter.",
-            percent(used)
+            "The database would have to serve {} of what it can: it fails {}.",
+            percent(used),
+            match sizing.hits.database_used {
+                Some((_, used)) if used > 1.0 => "with and without a gutter",
+                _ => "without a gutter",
+            }
         ),
         Some(used) => format!("The database would be used to {}.", percent(used)),
         None => String::new(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{flags, hits, percent, remarks};
+use super::{database, flags, hits, percent, remarks};
 use crate::candidate::Candidate;
 use crate::money::Cheapest;
 use crate::sizing::Sizing;
@@ -86,15 +86,7 @@ pub(super) fn facts(sizing: &Sizing) -> Vec<(&'static str, String)> {
         ),
     ));
     facts.push(("hits", hits(sizing)));
-    let (average, peak) = sizing.hits.database_reads;
-    facts.push((
-        "database",
-        format!(
-            "{} reads a second are left on average, {} at the peak",
-            grouped(average),
-            grouped(peak)
-        ),
-    ));
+    facts.push(("database", database(sizing)));
     facts
 }
 
