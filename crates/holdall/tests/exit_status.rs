@@ -191,6 +191,19 @@ fn a_misspelt_command_or_flag_gets_a_suggestion() {
 }
 
 #[test]
+fn an_address_that_no_server_has_exits_with_64() {
+    for arguments in [
+        &["ping", "host:99999"][..],
+        &["keys", "redis://127.0.0.1"],
+        &["restore", "redis://127.0.0.1"],
+        &["cp", "127.0.0.1", "redis://127.0.0.1"],
+        &["dump", "redis://127.0.0.1:x"],
+    ] {
+        ends(arguments, 64);
+    }
+}
+
+#[test]
 fn an_unreachable_server_exits_with_1() {
     // Bound and given back: nobody listens there.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

@@ -30,7 +30,7 @@ pub enum Error {
         error: io::Error,
     },
     /// A reply that does not fit the request.
-    #[error("{address}: {request} was answered by {reply:?}")]
+    #[error("{address}: {request} was answered by {reply:?}{}", hint(reply))]
     Reply {
         /// The server.
         address: String,
@@ -77,6 +77,14 @@ pub enum Error {
         /// The reason.
         error: io::Error,
     },
+}
+
+/// A Redis that gets a request of memcached's protocol refuses it by a line with a minus.
+fn hint(reply: &str) -> &'static str {
+    match reply.starts_with("-ERR ") || reply.starts_with("-NOAUTH ") {
+        true => "; dump and cp read a Redis by the address redis://HOST:PORT",
+        false => "",
+    }
 }
 
 /// The connection settings for servers.
@@ -333,6 +341,16 @@ mod tests {
             let error = opened.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(!error.contains("lookup"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_redis_is_recognized_by_its_refusal() {
+        let text = |reply: &str| {
+            let address = "a:1".to_owned();
+            Error::Reply { address, request: "stats", reply: reply.to_owned() }.to_string()
+        };
+        assert!(text("-ERR unknown command 'stats'").ends_with("redis://HOST:PORT"));
+        assert_eq!(text("ERROR"), "a:1: stats was answered by \"ERROR\"");
     }
 
     #[test]

@@ -310,7 +310,11 @@ mod tests {
                 "CLIENT_ERROR unauthenticated\r\n",
                 "was answered by \"CLIENT_ERROR unauthenticated\"; it wants a login (--login)",
             ),
-            ("-ERR unknown command\r\n", "was answered by \"-ERR unknown command\""),
+            (
+                "-ERR unknown command\r\n",
+                "was answered by \"-ERR unknown command\"; dump and cp read a Redis by the address \
+                 redis://HOST:PORT",
+            ),
             ("END\r\n", "was answered by \"END\""),
             (
                 "",

@@ -62,10 +62,10 @@ impl StampedSocket {
             let head = format!("set {} 0 0 {value_bytes}\r\n", key(number));
             let value = vec![b'x'; value_bytes];
             self.stream.write_all(&[head.as_bytes(), &value, b"\r\n"].concat())?;
-            let mut reply = [0; 8];
-            self.stream.read_exact(&mut reply)?;
-            if reply != *b"STORED\r\n" {
-                bail!("a set was answered with {}", reply.escape_ascii());
+            let reply = self.line("a set")?;
+            if reply != b"STORED\r\n" {
+                let first = reply.split(|byte| *byte == b'\r').next().unwrap_or_default();
+                bail!("a set was answered with {}", first.escape_ascii());
             }
         }
         self.stamp_of_sending();
@@ -130,10 +130,15 @@ impl StampedSocket {
     /// The answer to `mn times`: a line.
     fn ask_for_times(&mut self) -> Result<&[u8]> {
         self.stream.write_all(b"mn times\r\n")?;
+        self.line("mn times")
+    }
+
+    /// The answer to `request`, which is one line.
+    fn line(&mut self, request: &str) -> Result<&[u8]> {
         let mut filled = 0;
         while !self.reply[..filled].ends_with(b"\r\n") {
             let read = self.stream.read(&mut self.reply[filled..])?;
-            ensure!(read > 0, "mn times was answered with {filled} bytes, and no line end");
+            ensure!(read > 0, "{request} was answered with {filled} bytes, and no line end");
             filled += read;
         }
         Ok(&self.reply[..filled])
@@ -294,6 +299,7 @@ mod tests {
         assert!(error.to_string().contains("answered with END"), "{error}");
         let refuses = server(|_| "SERVER_ERROR out of memory\r\n".to_owned());
         let mut socket = StampedSocket::open(refuses, Duration::from_secs(5)).unwrap();
-        assert!(socket.fill(3).unwrap_err().to_string().contains("SERVER_E"));
+        let error = socket.fill(3).unwrap_err().to_string();
+        assert_eq!(error, "a set was answered with SERVER_ERROR out of memory");
     }
 }

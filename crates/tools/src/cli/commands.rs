@@ -6,9 +6,42 @@ use clap::Parser;
 
 use super::Reach;
 use crate::connection::Options;
+use crate::redis::SCHEME as REDIS;
 
 /// A server's address, for help.
 const ADDRESS: &str = "127.0.0.1:11211";
+
+/// An address that no server has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum WrongAddress {
+    #[error("a Redis is only read, by dump and cp")]
+    Redis,
+    #[error("'{0}' is not a port: a number up to 65535")]
+    Port(String),
+}
+
+/// An address of a server with memcached's protocol.
+fn server(text: &str) -> Result<String, WrongAddress> {
+    if text.starts_with(REDIS) {
+        return Err(WrongAddress::Redis);
+    }
+    source(text)
+}
+
+/// An address of a server that is read, which may be a Redis.
+fn source(text: &str) -> Result<String, WrongAddress> {
+    if text.starts_with("unix:") {
+        return Ok(text.to_owned());
+    }
+    let place = match text.strip_prefix(REDIS) {
+        Some(rest) => rest.split_once('/').map_or(rest, |(place, _)| place),
+        None => text,
+    };
+    match hostport::split(place).1 {
+        Some(port) if port.parse::<u16>().is_err() => Err(WrongAddress::Port(port.to_owned())),
+        _ => Ok(text.to_owned()),
+    }
+}
 
 /// Asks servers whether they answer: version and time of one round trip.
 #[derive(Debug, Parser)]
@@ -24,7 +57,7 @@ Exit status: 0 if every server answered; 1 if one did not; 64 for a wrong comman
 )]
 pub(super) struct PingArgs {
     /// Servers: HOST, HOST:PORT or unix:PATH
-    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS, value_parser = server)]
     pub addresses: Vec<String>,
     /// A line of JSON for each server
     #[arg(long)]
@@ -47,7 +80,7 @@ holdall bench measures under load."
 )]
 pub(super) struct LatencyArgs {
     /// Server: HOST, HOST:PORT or unix:PATH
-    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS, value_parser = server)]
     pub address: String,
     /// Round trips
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
@@ -76,7 +109,7 @@ Bytes of a key that are not printable ASCII are escaped, for example as \\x1b."
 )]
 pub(super) struct KeysArgs {
     /// Server: HOST, HOST:PORT or unix:PATH
-    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS, value_parser = server)]
     pub address: String,
     /// Keys that begin so
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -105,7 +138,7 @@ Sizes are of items with their headers. holdall keys lists all of them."
 )]
 pub(super) struct BigKeysArgs {
     /// Server: HOST, HOST:PORT or unix:PATH
-    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS, value_parser = server)]
     pub address: String,
     /// Rows of each kind
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
@@ -151,7 +184,7 @@ has the strings. holdall restore stores a dump."
 )]
 pub(super) struct DumpArgs {
     /// Server: HOST, HOST:PORT, unix:PATH or redis://HOST:PORT/DATABASE
-    #[arg(value_name = "ADDRESS", default_value = ADDRESS)]
+    #[arg(value_name = "ADDRESS", default_value = ADDRESS, value_parser = source)]
     pub address: String,
     /// The file [default: stdout]
     #[arg(short, long, value_name = "FILE")]
@@ -184,7 +217,7 @@ than it takes; 64 a wrong command line."
 )]
 pub(super) struct RestoreArgs {
     /// Server: HOST, HOST:PORT or unix:PATH
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", value_parser = server)]
     pub address: String,
     /// The dump [default: stdin]
     #[arg(value_name = "FILE")]
@@ -222,10 +255,10 @@ such as those larger than it takes; 64 a wrong command line."
 )]
 pub(super) struct CopyArgs {
     /// Server that is read: as TO, or redis://HOST:PORT/DATABASE
-    #[arg(value_name = "FROM")]
+    #[arg(value_name = "FROM", value_parser = source)]
     pub from: String,
     /// Server that is filled: HOST, HOST:PORT or unix:PATH
-    #[arg(value_name = "TO")]
+    #[arg(value_name = "TO", value_parser = server)]
     pub to: String,
     /// Prints what was done as JSON
     #[arg(long)]
@@ -285,4 +318,25 @@ pub(super) struct Storing {
     /// Keys that are there keep their values
     #[arg(long)]
     pub add: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_addresses_are_refused_before_a_connection() {
+        for address in ["a", "a:1", "::1", "[::1]:65535", "unix:/run/a:b"] {
+            assert_eq!(server(address), Ok(address.to_owned()));
+            assert_eq!(source(address), Ok(address.to_owned()));
+        }
+        for address in ["redis://a", "redis://a:6379/3", "redis://::1"] {
+            assert_eq!(source(address), Ok(address.to_owned()));
+            assert_eq!(server(address), Err(WrongAddress::Redis));
+        }
+        let wrong = |port: &str| Err(WrongAddress::Port(port.to_owned()));
+        assert_eq!(server("a:99999"), wrong("99999"));
+        assert_eq!(server("a:"), wrong(""));
+        assert_eq!(source("redis://a:x/1"), wrong("x"));
+    }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use files::NewFile;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::commands::{CopyArgs, DumpArgs, RestoreArgs, Storing};
 use super::{progress, say};
@@ -157,21 +157,11 @@ fn pace(storing: Storing) -> Pace {
 /// Reports the stored items, and those that the dump skipped, if known. The status of a part is for
 /// a server that refused items, which are lost once the old server is gone.
 fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) -> Result<ExitCode, Error> {
-    let Restored { items, bytes, expired, present, refused, refusal } = restored;
+    let refused = restored.refused;
     if as_json {
-        let mut done = json!({
-            "items": items,
-            "bytes": bytes,
-            "expired": expired,
-            "present": present,
-            "refused": refused,
-        });
-        if let Some(dumped) = dumped {
-            done["stale"] = dumped.stale.into();
-            done["left_out"] = dumped.left.into();
-        }
-        say(&done.to_string())?;
+        say(&in_json(&restored, dumped).to_string())?;
     } else {
+        let Restored { items, bytes, expired, present, refusal, .. } = restored;
         let Dumped { stale, left, .. } = dumped.unwrap_or_default();
         let left = left_out(stale, left);
         let why = refusal.map_or_else(String::new, |why| format!(" (the first: {why:?})"));
@@ -183,8 +173,37 @@ fn stored(restored: Restored, dumped: Option<Dumped>, as_json: bool) -> Result<E
     Ok(if refused > 0 { ExitCode::from(PART) } else { ExitCode::SUCCESS })
 }
 
+fn in_json(restored: &Restored, dumped: Option<Dumped>) -> Value {
+    let mut done = json!({
+        "items": restored.items,
+        "bytes": restored.bytes,
+        "expired": restored.expired,
+        "present": restored.present,
+        "refused": restored.refused,
+        "first_refusal": restored.refusal,
+    });
+    if let Some(dumped) = dumped {
+        done["stale"] = dumped.stale.into();
+        done["left_out"] = dumped.left.into();
+    }
+    done
+}
+
 /// The result, on stderr: stdout may be the dump.
 fn summary(line: &str) {
     // When stderr is closed, there is no other place to report to.
     let _ = writeln!(io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_refusal_is_in_the_json() {
+        let refusal = Some("SERVER_ERROR object too large for cache".to_owned());
+        let restored = Restored { refused: 1, refusal: refusal.clone(), ..Restored::default() };
+        assert_eq!(in_json(&restored, None)["first_refusal"], json!(refusal));
+        assert_eq!(in_json(&Restored::default(), None)["first_refusal"], Value::Null);
+    }
 }
