@@ -196,20 +196,18 @@ pub fn split_size(split: &ShardSplit, host_id: u32, now_secs: u64) -> u32 {
     if place < point { split.new_size } else { split.old_size }
 }
 
-/// The key with its shard under its name number `name`; 0 is the plain one, followed by `aa`, `ba`,
-/// ... after the shard id. A key that would become too long keeps its plain name.
+/// The key with its shard under its name number `name`: `aa`, `ba`, ... follow the shard id. `None`
+/// for the plain name, which is number 0, and that of a key that would become too long. Requests of
+/// it pass unchanged, as in mcrouter, so that all commands hash the same part of it.
 #[must_use]
-pub fn shard_name(key: &[u8], name: u32) -> Vec<u8> {
+pub fn shard_name(key: &[u8], name: u32) -> Option<Vec<u8>> {
     let mut parts = key.splitn(3, |byte| *byte == b':');
-    let (Some(prefix), Some(shard), Some(rest), Some(offset)) =
-        (parts.next(), parts.next(), parts.next(), name.checked_sub(1))
-    else {
-        return key.to_vec();
-    };
+    let offset = name.checked_sub(1)?;
+    let (prefix, shard, rest) = (parts.next()?, parts.next()?, parts.next()?);
     let letter = |number: u32| b"abcdefghijklmnopqrstuvwxyz"[(number % 26) as usize];
     let suffix = [letter(offset), letter(offset / 26)];
     let named = [prefix, b":", shard, &suffix, b":", rest].concat();
-    if named.len() > proto::KEY_BYTES_MAX { key.to_vec() } else { named }
+    (named.len() <= proto::KEY_BYTES_MAX).then_some(named)
 }
 
 /// `MigrateRoute`: whether `from` and `to` receive a key, of which this part is hashed. A key moves
@@ -356,11 +354,16 @@ mod tests {
 
     #[test]
     fn shard_names_and_split_sizes() {
-        let name = |number| String::from_utf8(shard_name(b"p:7:rest:x", number)).unwrap();
+        let text = |name| String::from_utf8(name).unwrap();
+        let name = |number| shard_name(b"p:7:rest:x", number).map(text);
+        assert_eq!(name(0), None);
         assert_eq!(
-            [name(0), name(1), name(2), name(27)],
-            ["p:7:rest:x", "p:7aa:rest:x", "p:7ba:rest:x", "p:7ab:rest:x"]
+            [name(1), name(2), name(27)].map(Option::unwrap),
+            ["p:7aa:rest:x", "p:7ba:rest:x", "p:7ab:rest:x"]
         );
+        let long = |rest| [b"p:7:", &vec![b'x'; rest][..]].concat();
+        assert!(shard_name(&long(244), 1).is_some());
+        assert_eq!(shard_name(&long(245), 1), None);
         let split = ShardSplit {
             old_size: 2,
             new_size: 8,

@@ -9,8 +9,8 @@ use crate::ast::{
 };
 use crate::select::{self, Replicas};
 
-/// The key under a host's current name of its shard.
-fn own_shard_name(split: &ShardSplit, key: &[u8], question: &Question<'_>) -> Vec<u8> {
+/// The key under a host's current name of its shard; `None` if that is the plain one.
+fn own_shard_name(split: &ShardSplit, key: &[u8], question: &Question<'_>) -> Option<Vec<u8>> {
     let size = select::split_size(split, question.host_id, question.now_secs);
     select::shard_name(key, question.host_id.checked_rem(size).unwrap_or(0))
 }
@@ -337,8 +337,12 @@ impl Walker<'_> {
             self.go(step, destination, StepCondition::Reply, question);
             return self.other_names(destination, split, step, question);
         }
-        let key = own_shard_name(split, &step.key, question);
-        step.next.push(self.step(destination, StepCondition::Reply, &key, None, question));
+        match own_shard_name(split, &step.key, question) {
+            Some(key) => {
+                step.next.push(self.step(destination, StepCondition::Reply, &key, None, question));
+            }
+            None => self.go(step, destination, StepCondition::Reply, question),
+        }
     }
 
     /// A delete goes in the background to all names of its shard except the plain one.
@@ -350,7 +354,7 @@ impl Walker<'_> {
         question: &Question<'_>,
     ) {
         for name in 1..select::names_at_most(split) {
-            let key = select::shard_name(&step.key, name);
+            let Some(key) = select::shard_name(&step.key, name) else { continue };
             step.next.push(self.step(destination, StepCondition::Background, &key, None, question));
         }
     }
@@ -363,8 +367,9 @@ impl Walker<'_> {
             .as_ref()
             .and_then(|splits| select::shard_split(&splits.splits, step.routed_key()));
         let goes_to_all = |split: &&ShardSplit| select::goes_to_all_names(split, asked.class());
-        if let Some(split) = split.filter(|split| !goes_to_all(split)) {
-            step.key = own_shard_name(split, &step.key, question);
+        let own = split.filter(|split| !goes_to_all(split));
+        if let Some(key) = own.and_then(|split| own_shard_name(split, &step.key, question)) {
+            step.key = key;
             step.hashed = None;
         }
         if route.latest.is_some() {

@@ -31,15 +31,14 @@ impl ShardSplitRoute {
     fn others_aside(&self, cx: &Arc<Context>, request: Request<'_>, split: &ShardSplit, own: u32) {
         for name in (0..select::names_at_most(split)).filter(|name| *name != own) {
             let key = select::shard_name(request.key, name);
-            let delete = Request { key: &key, hashed: None, ..request };
+            let delete = named(request, key.as_deref());
             ask_aside(std::slice::from_ref(&self.destination), cx, &delete);
         }
     }
 
     async fn own(&self, cx: &Arc<Context>, request: Request<'_>, own: u32) -> OwnedReply {
         let key = select::shard_name(request.key, own);
-        let request = Request { key: &key, hashed: None, ..request };
-        self.destination.route(cx, request).await
+        self.destination.route(cx, named(request, key.as_deref())).await
     }
 
     /// Deletes the host's own item, whose cas unique `request` has, and then the other names with
@@ -55,6 +54,11 @@ impl ShardSplitRoute {
         let others = || self.others_aside(cx, Request { words, ..request }, split, own);
         decide(self.own(cx, request, own), others).await
     }
+}
+
+/// The request under another name of its shard, or unchanged under the plain one.
+fn named<'a>(request: Request<'a>, key: Option<&'a [u8]>) -> Request<'a> {
+    key.map_or(request, |key| Request { key, hashed: None, ..request })
 }
 
 impl Route for ShardSplitRoute {

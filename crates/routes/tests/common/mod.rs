@@ -82,10 +82,15 @@ impl Rig {
 
     /// A worker on a host whose number is 7.
     pub fn over(build: impl FnOnce(&mut Upstream) -> Tree) -> Self {
+        Self::on_host(7, build)
+    }
+
+    /// A worker on a host of this number.
+    pub fn on_host(host_id: u32, build: impl FnOnce(&mut Upstream) -> Tree) -> Self {
         let (registry, spans) = (Registry::default(), Arc::new(Spans::default()));
         registry.set_spans(&spans);
         let upstream = Upstream::new(0, registry.clone(), Instant::now()).unwrap();
-        let core = Core::new(upstream, 7, 42, build);
+        let core = Core::new(upstream, host_id, 42, build);
         let (replies, next, frozen) = Default::default();
         Self { core: core.unwrap(), registry, spans, replies, next, frozen }
     }
@@ -181,6 +186,14 @@ impl Rig {
     #[track_caller]
     pub fn simple(&mut self, op: Command, key: &str) -> Outcome {
         self.ask(&Request::new(op, key.as_bytes())).outcome
+    }
+
+    /// Runs turns until no server is asked any more, also for requests without a waiter.
+    #[track_caller]
+    pub fn rest(&mut self) {
+        self.eventually("nobody is asked any more", |rig| {
+            rig.registry.report().iter().all(|report| report.totals.pending == 0)
+        });
     }
 
     /// Runs turns until `holds`.
