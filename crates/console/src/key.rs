@@ -84,8 +84,13 @@ impl KeyRoute {
         let Some(operation) = Command::by_name(operation) else { return way };
         let Ok(loaded) = source.load() else { return way };
         let now_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-        let question =
-            Question { operation, key: key.as_bytes(), host_id: 0, client: None, now_secs };
+        let question = Question {
+            operation,
+            key: key.as_bytes(),
+            host_id: routeconf::host_id(),
+            client: None,
+            now_secs,
+        };
         let walker = Walker::new(&loaded.config);
         for listener in &loaded.config.listeners {
             if let Some(step) = walker.walk(listener, &question).first() {

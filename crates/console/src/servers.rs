@@ -175,13 +175,14 @@ impl Change {
     /// The share of keys without a routing prefix that move to another server.
     fn moved_ratio(&self) -> f64 {
         let now_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
+        let host_id = routeconf::host_id();
         let (old, new) = (Walker::new(&self.old), Walker::new(&self.new));
         let pairs = || self.old.listeners.iter().zip(&self.new.listeners);
         let moves = |place: u32| {
             let key = format!("key:{place}");
             let key = key.as_bytes();
             let operation = Command::Get;
-            let question = Question { operation, key, host_id: 0, client: None, now_secs };
+            let question = Question { operation, key, host_id, client: None, now_secs };
             let of = |walker: &Walker<'_>, listener: &Listener| {
                 walker.server(listener, &question).map(|server| walker.member_name(server))
             };

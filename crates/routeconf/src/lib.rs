@@ -12,6 +12,7 @@ pub mod ast;
 pub mod cli;
 mod count;
 mod fanout;
+mod host;
 mod interval;
 mod json;
 pub mod lint;
@@ -27,6 +28,7 @@ pub mod walk;
 mod yaml;
 
 pub use fanout::{DEPTH_MAX, REQUESTS_MAX};
+pub use host::host_id;
 pub use load::{Language, Loaded, Rejected, load, load_file, yaml_values};
 pub use params::{ParamValue, Params};
 pub use parse::ROUTE_TYPES;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::offline;
 use super::offline::Assumptions;
 use super::{STATUS_BROKEN, STATUS_GOOD, STATUS_WARNINGS, Said, Words};
+use crate::host_id;
 use crate::lint::{lint, only_server};
 use crate::{Diagnostic, Files, Loaded, Rejected, Severity};
 
@@ -47,7 +48,8 @@ pub fn check(arguments: impl Iterator<Item = String>) -> Said {
     let has_colours = usage::has_colours();
     let (mut said, mut objects) = (Said::default(), Vec::new());
     for file in &words.words {
-        let (loaded, assumed) = offline::read(Path::new(file), words.flag("--route-prefix"));
+        let (loaded, assumed) =
+            offline::read(Path::new(file), words.flag("--route-prefix"), host_id());
         said.err.push_str(&assumed.notes("check", file));
         let (files, findings, status) = found(loaded, &assumed);
         said.status = said.status.max(status);
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_severity_is_coloured_on_a_terminal() {
-        let (loaded, assumed) = offline::read(Path::new("/no/such/file"), None);
+        let (loaded, assumed) = offline::read(Path::new("/no/such/file"), None, 0);
         let (files, findings, _) = found(loaded, &assumed);
         let plain = line(&findings[0], &files, false);
         let painted = line(&findings[0], &files, true);
@@ -133,7 +135,7 @@ mod tests {
                         {{"type": "PoolRoute", "pool": "A"{gutter}}}]}}}}"#
             );
             std::fs::write(&file, text).unwrap();
-            let (loaded, assumed) = offline::read(&file, None);
+            let (loaded, assumed) = offline::read(&file, None, 0);
             let (_, findings, _) = found(loaded, &assumed);
             let messages: Vec<_> = findings.iter().map(|one| one.message.as_str()).collect();
             let want = "FailoverRoute goes on to the same servers that failed";

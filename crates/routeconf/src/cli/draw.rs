@@ -52,6 +52,7 @@ pub(super) fn when(when: StepCondition) -> &'static str {
         StepCondition::Background => "behind its back: ",
         StepCondition::IfFailed => "if that fails: ",
         StepCondition::IfMissed => "if that misses: ",
+        StepCondition::IfMissedOrFailed => "if that misses or fails: ",
         StepCondition::Sometimes => "sometimes: ",
     }
 }

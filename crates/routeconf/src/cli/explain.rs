@@ -11,6 +11,7 @@ use super::offline::{self, Assumptions};
 use super::sample::{Moves, SAMPLE, sample, server_of};
 use super::{STATUS_BROKEN, STATUS_GOOD, Said, Words};
 use crate::ast::{Command, Config};
+use crate::host_id;
 use crate::interval::exact_interval;
 use crate::walk::{Question, Walker};
 
@@ -19,13 +20,16 @@ Shows the way of a key through a router configuration, and its server. Asks nobo
 
 A source of servers (dns:, srv:, etcd:, elasticache:) is not asked, and counts as one server.
 
-Usage: holdall explain KEY --config FILE [--op get] [--diff FILE] [--route-prefix /REGION/CLUSTER/] [--json]
+Usage: holdall explain KEY --config FILE [--op get] [--diff FILE] [--route-prefix /REGION/CLUSTER/] [--host-id N] [--json]
 
   --config FILE        mcrouter's language, or twemproxy's YAML
   --op OP              the command: get, set, delete, add, lease-get, incr, .. (default get)
   --diff FILE          another configuration: which share of keys like KEY would move to another server
   --route-prefix P     the prefix of keys without one (default /././, or where no route has that the first one's)
+  --host-id N          the host id of the proxy, by which some routes choose (default this host's)
   --json               prints JSON
+
+A meta command takes the way of its classic form: write get for mg, set for ms, delete for md, incr for ma.
 
 With --diff 100,000 keys are tried, which are KEY with a number behind it (before |#|). The interval is exact
 (Clopper and Pearson), 95 %.
@@ -54,7 +58,7 @@ fn printable(text: &str) -> String {
 }
 
 fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
-    let flags = ["--config", "--op", "--diff", "--route-prefix", "--json"];
+    let flags = ["--config", "--op", "--diff", "--route-prefix", "--host-id", "--json"];
     let words = Words::new("explain", arguments, &flags)?;
     if words.help {
         return Ok(Said::help(HELP));
@@ -67,14 +71,21 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
     let Some(file) = words.flag("--config") else { return Err(wrong("--config is missing")) };
     let name = words.flag("--op").unwrap_or("get");
     let Some(operation) = Command::by_name(name) else {
-        return Err(wrong(&format!("there is no command '{name}'")));
+        let classic = ["mg", "ms", "md", "ma", "me"].contains(&name);
+        let hint = if classic { "; name the classic form of a meta command" } else { "" };
+        return Err(wrong(&format!("there is no command '{name}'{hint}")));
     };
     let prefix = words.flag("--route-prefix");
     let now_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-    let question = Question { operation, key: key.as_bytes(), host_id: 0, client: None, now_secs };
+    let host_id = match words.flag("--host-id").map(str::parse) {
+        Some(Ok(id)) => id,
+        Some(Err(_)) => return Err(wrong("--host-id is no number from 0 to 4294967295")),
+        None => host_id(),
+    };
+    let question = Question { operation, key: key.as_bytes(), host_id, client: None, now_secs };
     let other = words.flag("--diff");
-    let (old, assumed) = read(file, prefix)?;
-    let (new, of_other) = other.map(|file| read(file, prefix)).transpose()?.unzip();
+    let (old, assumed) = read(file, prefix, host_id)?;
+    let (new, of_other) = other.map(|file| read(file, prefix, host_id)).transpose()?.unzip();
     let of_other = of_other.unwrap_or_default();
     let err = assumed.notes("explain", file) + &of_other.notes("explain", other.unwrap_or(""));
     let said = |out| {
@@ -113,8 +124,8 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<Said, Said> {
     said(out)
 }
 
-fn read(file: &str, prefix: Option<&str>) -> Result<(Config, Assumptions), Said> {
-    let (loaded, assumed) = offline::read(Path::new(file), prefix);
+fn read(file: &str, prefix: Option<&str>, host_id: u32) -> Result<(Config, Assumptions), Said> {
+    let (loaded, assumed) = offline::read(Path::new(file), prefix, host_id);
     match loaded {
         Ok(loaded) => Ok((loaded.config, assumed)),
         Err(rejected) => {
@@ -192,6 +203,73 @@ mod tests {
         let said = explain(words.into_iter());
         assert!(said.err.contains("A\u{fffd}[31m"), "{said:?}");
         assert!(!said.out.contains('\u{1b}') && !said.err.contains('\u{1b}'), "{said:?}");
+    }
+
+    fn explained(route: &str, more: &[&str]) -> Said {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("routes.json");
+        let pool = |name, port| format!(r#""{name}": {{"servers": ["127.0.0.1:{port}"]}}"#);
+        let pools: Vec<_> =
+            [("A", 1), ("B", 2), ("C", 3)].map(|(name, port)| pool(name, port)).into();
+        let text = format!(r#"{{"pools": {{{}}}, "route": {route}}}"#, pools.join(", "));
+        fs::write(&file, text).unwrap();
+        let words = ["u:7:x", "--config", file.to_str().unwrap()];
+        explain(words.iter().chain(more).map(|word| (*word).to_owned()))
+    }
+
+    /// A route that chooses by the host says for which one.
+    #[test]
+    fn the_host_id_is_this_hosts_or_the_given_one() {
+        let all = r#"["PoolRoute|A", "PoolRoute|B", "PoolRoute|C"]"#;
+        let by_host = format!(r#"{{"type": "HostIdRoute", "children": {all}}}"#);
+        let split = r#"{"7": 3}"#;
+        let cases = [
+            (by_host, "2 of 3 by host id"),
+            (
+                r#"{"type": "KeySplitRoute", "destination": "PoolRoute|A", "replicas": 3, "all_sync": false}"#.into(),
+                "replica 1 of 3 by host id",
+            ),
+            (
+                format!(
+                    r#"{{"type": "ShardSplitRoute", "destination": "PoolRoute|A",
+                        "shard_splits": {split}}}"#
+                ),
+                "shard name 1 of 3 by host id",
+            ),
+            (
+                format!(r#"{{"type": "PoolRoute", "pool": "A", "shard_splits": {split}}}"#),
+                "shard name 1 of 3 by host id",
+            ),
+        ];
+        for (route, note) in cases {
+            let said = explained(&route, &["--host-id", "100"]);
+            assert!(said.out.contains(&format!("{note} 100")), "{said:?}");
+            let own = explained(&route, &[]);
+            assert!(own.out.contains(&format!(" by host id {}", host_id())), "{own:?}");
+        }
+        assert_eq!(explained(r#""NullRoute""#, &["--host-id", "x"]).status, usage::EXIT_USAGE);
+    }
+
+    /// A store never goes to the second child.
+    #[test]
+    fn only_gets_and_deletes_go_on_after_a_miss() {
+        let route = r#"{"type": "MissFailoverRoute", "children": ["PoolRoute|A", "PoolRoute|B"]}"#;
+        for (operation, goes_on) in
+            [("get", true), ("lease-get", true), ("delete", true), ("set", false), ("incr", false)]
+        {
+            let said = explained(route, &["--op", operation]);
+            let second = said.out.contains("if that misses or fails: PoolRoute: pool 'B'");
+            assert_eq!(second, goes_on, "{said:?}");
+            assert_eq!(said.out.contains("pool 'B'"), goes_on, "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_meta_command_has_a_hint_to_its_classic_form() {
+        let said = explained(r#""NullRoute""#, &["--op", "mg"]);
+        assert!(said.err.contains("'mg'; name the classic form"), "{said:?}");
+        let said = explained(r#""NullRoute""#, &["--op", "nothing"]);
+        assert!(!said.err.contains("classic"), "{said:?}");
     }
 
     /// The proxy may choose another server by its file of runtime variables.

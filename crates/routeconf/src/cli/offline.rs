@@ -29,13 +29,19 @@ pub(super) struct Assumptions {
     prefix: Option<String>,
 }
 
-/// Reads the file, with the prefix of `--route-prefix` if it was given.
-pub(super) fn read(path: &Path, prefix: Option<&str>) -> (Result<Loaded, Rejected>, Assumptions) {
+/// Reads the file as a proxy on this host does, with the prefix of `--route-prefix` if it was given.
+pub(super) fn read(
+    path: &Path,
+    prefix: Option<&str>,
+    host_id: u32,
+) -> (Result<Loaded, Rejected>, Assumptions) {
     let mut sources = OfflineSources { files: FileSources::beside(path), names: Vec::new() };
     let mut taken = None;
     let params = |text: &str| {
         taken = if prefix.is_none() { first_prefix(text) } else { None };
-        prefix.or(taken.as_deref()).map_or_else(Params::default, Params::new)
+        let mut params = prefix.or(taken.as_deref()).map_or_else(Params::default, Params::new);
+        params.set_number("hostid", i64::from(host_id));
+        params
     };
     let loaded = load_path(path, params, &mut sources);
     (loaded, Assumptions { sources: sources.names, prefix: taken })

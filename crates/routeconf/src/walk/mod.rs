@@ -42,6 +42,8 @@ pub enum StepCondition {
     IfFailed,
     /// If the previous route missed.
     IfMissed,
+    /// If the previous route missed or failed.
+    IfMissedOrFailed,
     /// For some requests, at random or by state.
     Sometimes,
 }

@@ -9,10 +9,18 @@ use crate::ast::{
 };
 use crate::select::{self, Replicas};
 
-/// The key under a host's current name of its shard; `None` if that is the plain one.
-fn own_shard_name(split: &ShardSplit, key: &[u8], question: &Question<'_>) -> Option<Vec<u8>> {
-    let size = select::split_size(split, question.host_id, question.now_secs);
-    select::shard_name(key, question.host_id.checked_rem(size).unwrap_or(0))
+/// The key under a host's current name of its shard, `None` if that is the plain one; and the
+/// choice in words.
+fn own_shard_name(
+    split: &ShardSplit,
+    key: &[u8],
+    question: &Question<'_>,
+) -> (Option<Vec<u8>>, String) {
+    let host_id = question.host_id;
+    let size = select::split_size(split, host_id, question.now_secs);
+    let own = host_id.checked_rem(size).unwrap_or(0);
+    let note = format!("shard name {own} of {size} by host id {host_id}");
+    (select::shard_name(key, own), note)
 }
 
 /// The hash function in words.
@@ -108,7 +116,7 @@ impl Walker<'_> {
                     step,
                     children,
                     hash as usize % children.len().max(1),
-                    "by host id",
+                    &format!("by host id {}", question.host_id),
                     question,
                 );
             }
@@ -145,7 +153,10 @@ impl Walker<'_> {
                 self.first_then(step, &both, StepCondition::Also, question);
             }
             Route::MissFailover { children, .. } => {
-                self.first_then(step, children, StepCondition::IfMissed, question)
+                let class = question.operation.class();
+                let goes_on = matches!(class, CommandClass::Get | CommandClass::Delete);
+                let asked = if goes_on { children } else { children.get(..1).unwrap_or_default() };
+                self.first_then(step, asked, StepCondition::IfMissedOrFailed, question)
             }
             Route::ModifyKey(rule) => {
                 let key = select::modify_bare_key(&step.key, &rule.change);
@@ -306,7 +317,7 @@ impl Walker<'_> {
     ) {
         let own = select::own_replica(&step.key, replicas, question.host_id);
         step.note = match select::key_replica(&step.key, 1) {
-            Some(_) => format!("replica {own} of {replicas} by host id"),
+            Some(_) => format!("replica {own} of {replicas} by host id {}", question.host_id),
             None => "too long for replicas".to_owned(),
         };
         let when = match select::replicas_asked(question.operation, all_sync, first_hit) {
@@ -337,7 +348,9 @@ impl Walker<'_> {
             self.go(step, destination, StepCondition::Reply, question);
             return self.other_names(destination, split, step, question);
         }
-        match own_shard_name(split, &step.key, question) {
+        let (key, note) = own_shard_name(split, &step.key, question);
+        step.note = note;
+        match key {
             Some(key) => {
                 step.next.push(self.step(destination, StepCondition::Reply, &key, None, question));
             }
@@ -368,9 +381,13 @@ impl Walker<'_> {
             .and_then(|splits| select::shard_split(&splits.splits, step.routed_key()));
         let goes_to_all = |split: &&ShardSplit| select::goes_to_all_names(split, asked.class());
         let own = split.filter(|split| !goes_to_all(split));
-        if let Some(key) = own.and_then(|split| own_shard_name(split, &step.key, question)) {
-            step.key = key;
-            step.hashed = None;
+        let mut of_host = String::new();
+        if let Some((key, note)) = own.map(|split| own_shard_name(split, &step.key, question)) {
+            of_host = format!(", {note}");
+            if let Some(key) = key {
+                step.key = key;
+                step.hashed = None;
+            }
         }
         if route.latest.is_some() {
             let (name, of) = (&pool.name, pool.members.len());
@@ -387,7 +404,8 @@ impl Walker<'_> {
             format!(", salt '{}'", route.hash.salt)
         };
         let (by, of) = (by(&route.hash), pool.members.len());
-        step.note = format!("pool '{}', server {} of {of} {by}{salt}", pool.name, index + 1);
+        step.note =
+            format!("pool '{}', server {} of {of} {by}{salt}{of_host}", pool.name, index + 1);
         self.member(route.pool, index, step, question);
         if let Some((target, _)) = &route.slow_warmup {
             self.go(step, *target, StepCondition::Sometimes, question);
