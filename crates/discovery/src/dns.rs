@@ -3,8 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
-use simple_dns::TYPE;
 use simple_dns::rdata::RData;
+use simple_dns::{CLASS, TYPE};
 
 use crate::deadline::Deadline;
 use crate::hosts::{Hosts, parse};
@@ -49,6 +49,7 @@ pub(crate) fn members(
     let services: Vec<Service> = packet
         .answers
         .iter()
+        .filter(|record| record.class == CLASS::IN)
         .filter_map(|record| match &record.rdata {
             RData::SRV(srv) => {
                 Some((srv.priority, srv.target.to_string().to_ascii_lowercase(), srv.port))
@@ -111,7 +112,7 @@ mod tests {
     use std::thread;
 
     use simple_dns::rdata::{A, AAAA, CNAME, SRV};
-    use simple_dns::{CLASS, Name, Packet, QTYPE, ResourceRecord};
+    use simple_dns::{Name, Packet, QTYPE, ResourceRecord};
 
     use super::*;
     use crate::PATIENCE;
@@ -182,6 +183,7 @@ mod tests {
                 let case = name.rsplit('.').next().unwrap();
                 let host = format!("host.{case}");
                 let mut reply = Packet::new_reply(asked.id());
+                reply.questions.clone_from(&asked.questions);
                 if kind == TYPE::SRV {
                     reply.answers.push(service(&host));
                     reply.additional_records = additional(case);
@@ -256,6 +258,17 @@ mod tests {
         let found =
             members(&services, &before, |_, kind| Ok(reply(known("both", kind), Vec::new())));
         assert_eq!(found.unwrap(), before);
+    }
+
+    #[test]
+    fn records_of_another_class_are_ignored() {
+        let chaos = |record| ResourceRecord { class: CLASS::CH, ..record };
+        let services = reply(vec![chaos(service("host.four"))], Vec::new());
+        let none = |_: &str, _| Ok(reply(Vec::new(), Vec::new()));
+        assert_eq!(members(&services, &[], none).unwrap(), []);
+        let mut hosts = Hosts::default();
+        hosts.add(&[chaos(record("host.four", v4(6))), chaos(record("other", alias("host.four")))]);
+        assert!(hosts.addresses("host.four").is_empty() && hosts.addresses("other").is_empty());
     }
 
     #[test]

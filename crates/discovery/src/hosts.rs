@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use simple_dns::rdata::RData;
-use simple_dns::{Packet, ResourceRecord};
+use simple_dns::{CLASS, Packet, ResourceRecord};
 
 /// Maximum number of aliases followed: replies may form a circle.
 const ALIASES_MAX: usize = 16;
@@ -26,9 +26,9 @@ impl Hosts {
         Ok(())
     }
 
-    /// Takes these records.
+    /// Takes those of these records that are of the class of the query.
     pub(crate) fn add(&mut self, records: &[ResourceRecord<'_>]) {
-        for record in records {
+        for record in records.iter().filter(|record| record.class == CLASS::IN) {
             let name = record.name.to_string().to_ascii_lowercase();
             let address: IpAddr = match &record.rdata {
                 RData::A(a) => Ipv4Addr::from(a.address).into(),

@@ -216,6 +216,7 @@ mod tests {
         let asked = Packet::parse(asked).unwrap();
         let (name, kind) = (asked.questions[0].qname.to_string(), asked.questions[0].qtype);
         let mut reply = Packet::new_reply(asked.id());
+        reply.questions.clone_from(&asked.questions);
         let record = |rdata| ResourceRecord::new(Name::new(&name).unwrap(), CLASS::IN, 5, rdata);
         let v4 = |last: u8| record(RData::A(A { address: Ipv4Addr::new(10, 0, 0, last).into() }));
         match (&*name, kind) {

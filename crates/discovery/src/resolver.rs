@@ -60,10 +60,10 @@ pub(crate) fn ask(
     let asked = question(name, kind, id).map_err(|error| {
         io::Error::new(ErrorKind::InvalidInput, format!("{name:?} is no name: {error:?}"))
     })?;
-    let by_udp = ask_by_udp(&asked, id, resolver, deadline).map_err(of_name)?;
+    let by_udp = ask_by_udp(&asked, resolver, deadline).map_err(of_name)?;
     match by_udp {
         Reply::Whole(reply) => Ok(reply),
-        Reply::Cut => match ask_by_tcp(&asked, id, resolver, deadline).map_err(of_name)? {
+        Reply::Cut => match ask_by_tcp(&asked, resolver, deadline).map_err(of_name)? {
             Reply::Whole(reply) => Ok(reply),
             Reply::Cut => Err(of_name(io::Error::other("its reply is longer than DNS can send"))),
         },
@@ -85,9 +85,9 @@ enum Reply {
     Cut,
 }
 
-/// Parses the bytes; `None` if they are not a reply to the query of this number.
-fn reply(bytes: &[u8], id: u16) -> Option<io::Result<Reply>> {
-    let packet = Packet::parse(bytes).ok().filter(|packet| packet.id() == id)?;
+/// Parses the bytes; `None` if they are not a reply to this query.
+fn reply(bytes: &[u8], asked: &[u8]) -> Option<io::Result<Reply>> {
+    let packet = Packet::parse(bytes).ok().filter(|packet| is_reply(packet, asked))?;
     Some(match packet.rcode() {
         _ if packet.has_flags(PacketFlag::TRUNCATION) => Ok(Reply::Cut),
         RCODE::NoError => Ok(Reply::Whole(bytes.to_vec())),
@@ -96,12 +96,22 @@ fn reply(bytes: &[u8], id: u16) -> Option<io::Result<Reply>> {
     })
 }
 
-fn ask_by_udp(
-    asked: &[u8],
-    id: u16,
-    resolver: SocketAddr,
-    deadline: Deadline,
-) -> io::Result<Reply> {
+/// Returns true if the packet is a reply with the number and the question of this query (RFC 5452,
+/// section 9.1). A resolver that cannot read a query may repeat its number alone.
+fn is_reply(packet: &Packet<'_>, asked: &[u8]) -> bool {
+    let Ok(asked) = Packet::parse(asked) else { return false };
+    let is_unread =
+        packet.questions.is_empty() && !matches!(packet.rcode(), RCODE::NoError | RCODE::NameError);
+    let is_same = packet.questions.len() == asked.questions.len()
+        && packet.questions.iter().zip(&asked.questions).all(|(one, other)| {
+            let (name, wanted) = (one.qname.to_string(), other.qname.to_string());
+            (one.qtype, one.qclass) == (other.qtype, other.qclass)
+                && name.eq_ignore_ascii_case(&wanted)
+        });
+    packet.has_flags(PacketFlag::RESPONSE) && packet.id() == asked.id() && (is_same || is_unread)
+}
+
+fn ask_by_udp(asked: &[u8], resolver: SocketAddr, deadline: Deadline) -> io::Result<Reply> {
     let any: SocketAddr =
         if resolver.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;
@@ -119,19 +129,14 @@ fn ask_by_udp(
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
-            if let Some(reply) = reply(buffer.get(..len).unwrap_or_default(), id) {
+            if let Some(reply) = reply(buffer.get(..len).unwrap_or_default(), asked) {
                 return reply;
             }
         }
     }
 }
 
-fn ask_by_tcp(
-    asked: &[u8],
-    id: u16,
-    resolver: SocketAddr,
-    deadline: Deadline,
-) -> io::Result<Reply> {
+fn ask_by_tcp(asked: &[u8], resolver: SocketAddr, deadline: Deadline) -> io::Result<Reply> {
     let mut stream = Timed::connect(&resolver, deadline)?;
     let len = u16::try_from(asked.len()).map_err(io::Error::other)?;
     stream.write_all(&[&len.to_be_bytes()[..], asked].concat())?;
@@ -139,7 +144,7 @@ fn ask_by_tcp(
     stream.read_exact(&mut len)?;
     let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];
     stream.read_exact(&mut bytes)?;
-    reply(&bytes, id).unwrap_or_else(|| Err(io::Error::other("it answers another question")))
+    reply(&bytes, asked).unwrap_or_else(|| Err(io::Error::other("it answers another question")))
 }
 
 /// An unpredictable number.
@@ -152,6 +157,41 @@ fn request_id() -> u16 {
 mod tests {
     use super::*;
     use crate::PATIENCE;
+
+    /// A forged reply must guess more than the number, and an echo of the query answers nothing.
+    #[test]
+    fn only_a_reply_to_the_same_question_counts() {
+        let asked = question("a.test", TYPE::A, 7).unwrap();
+        let counts = |change: &dyn Fn(&mut Packet<'_>)| {
+            let mut packet = Packet::parse(&asked).unwrap();
+            packet.set_flags(PacketFlag::RESPONSE);
+            change(&mut packet);
+            reply(&packet.build_bytes_vec().unwrap(), &asked).is_some()
+        };
+        assert!(counts(&|_| ()));
+        assert!(counts(&|packet| packet.questions[0].qname = Name::new("A.Test").unwrap()));
+        assert!(!counts(&|packet| packet.remove_flags(PacketFlag::RESPONSE)));
+        assert!(!counts(&|packet| packet.questions[0].qname = Name::new("z.test").unwrap()));
+        assert!(!counts(&|packet| packet.questions[0].qtype = QTYPE::TYPE(TYPE::AAAA)));
+        assert!(!counts(&|packet| packet.questions[0].qclass = QCLASS::CLASS(CLASS::CH)));
+        assert!(!counts(&|packet| packet.questions.push(packet.questions[0].clone())));
+        for (code, wanted) in
+            [(RCODE::NoError, false), (RCODE::NameError, false), (RCODE::FormatError, true)]
+        {
+            assert_eq!(
+                counts(&|packet| {
+                    packet.questions.clear();
+                    *packet.rcode_mut() = code;
+                }),
+                wanted,
+                "{code:?}"
+            );
+        }
+        let other = question("a.test", TYPE::A, 8).unwrap();
+        let mut packet = Packet::parse(&other).unwrap();
+        packet.set_flags(PacketFlag::RESPONSE);
+        assert!(reply(&packet.build_bytes_vec().unwrap(), &asked).is_none());
+    }
 
     /// The outcome with resolvers on ports 1, 2, .., each with its port or the kind of its failure.
     fn found(resolvers: &[Result<u16, ErrorKind>]) -> Result<u16, String> {
