@@ -114,20 +114,35 @@ struct Walk<'c> {
 }
 
 impl Walk<'_> {
-    /// The routes behind this one; none after the limit.
-    fn next(&mut self, route: &RouteRef, request: &mut Request<'_>) -> Vec<RouteRef> {
+    /// Calls `visit` with each route behind this one and the request as that one receives it; with
+    /// none after the limit.
+    fn next(
+        &mut self,
+        route: &RouteRef,
+        mut request: Request<'_>,
+        mut visit: impl FnMut(&mut Self, &RouteRef, Request<'_>),
+    ) {
         self.steps += 1;
         if self.steps > STEPS_MAX {
-            return Vec::new();
+            return;
         }
-        route.next(self.core.context(), request)
+        let context = self.core.context();
+        let keys = route.keys(context, &request);
+        let routes = route.next(context, &mut request);
+        if keys.is_empty() {
+            routes.iter().for_each(|next| visit(self, next, request));
+        }
+        for (key, hashed) in &keys {
+            let named = Request { key, hashed: *hashed, ..request };
+            routes.iter().for_each(|next| visit(self, next, named));
+        }
     }
 }
 
 fn describe(
     walk: &mut Walk<'_>,
     route: &RouteRef,
-    mut request: Request<'_>,
+    request: Request<'_>,
     depth: usize,
     lines: &mut String,
 ) {
@@ -137,40 +152,26 @@ fn describe(
     lines.push_str(&route.name());
     lines.push_str("\r\n");
     if depth < DEPTH_MAX {
-        for next in walk.next(route, &mut request) {
-            describe(walk, &next, request, depth + 1, lines);
-        }
+        walk.next(route, request, |walk, next, request| {
+            describe(walk, next, request, depth + 1, lines);
+        });
     }
 }
 
-fn leaves(
-    walk: &mut Walk<'_>,
-    route: &RouteRef,
-    mut request: Request<'_>,
-    servers: &mut Vec<String>,
-) {
+fn leaves(walk: &mut Walk<'_>, route: &RouteRef, request: Request<'_>, servers: &mut Vec<String>) {
     if let Some(server) = route.name().strip_prefix("host|") {
         servers.push(server.to_owned());
     }
-    for next in walk.next(route, &mut request) {
-        leaves(walk, &next, request, servers);
-    }
+    walk.next(route, request, |walk, next, request| leaves(walk, next, request, servers));
 }
 
 /// The key's buckets in mcrouter's form: the key without its routing prefix, the bucket, its
 /// keyspace.
-fn buckets(
-    walk: &mut Walk<'_>,
-    route: &RouteRef,
-    mut request: Request<'_>,
-    lines: &mut Vec<String>,
-) {
+fn buckets(walk: &mut Walk<'_>, route: &RouteRef, request: Request<'_>, lines: &mut Vec<String>) {
     if let Some((bucket, keyspace)) = route.bucket(&request) {
         let key = String::from_utf8_lossy(request.key);
         lines.push(format!("{key}\t{bucket}\t{keyspace}"));
         return;
     }
-    for next in walk.next(route, &mut request) {
-        buckets(walk, &next, request, lines);
-    }
+    walk.next(route, request, |walk, next, request| buckets(walk, next, request, lines));
 }

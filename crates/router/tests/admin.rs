@@ -3,10 +3,13 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 
 use common::{ask, proxy};
+use routeconf::ast::Command;
+use routeconf::walk::{Question, Walker};
 
 /// The value of one admin request.
 fn admin(proxy: SocketAddr, what: &str) -> String {
@@ -86,6 +89,52 @@ fn admin_requests_report_buckets_and_additional_fanout() {
     let group = |key: &str| admin(proxy, &format!("get_bucket({key})")).replace(key, "");
     assert_eq!(group("w:asdf1"), group("w:asdf2"));
     assert!(admin(proxy, "route_handles(get,w1)").contains("bucketize|total_buckets=1000000|"));
+}
+
+/// The walk of `holdall explain` is compared with the servers asked elsewhere.
+#[test]
+fn the_servers_of_a_key_are_those_of_its_names() {
+    let split = r#""shard_splits": {"0": 1, "1": 3, "2": 5}"#;
+    let routes = [
+        r#"{"type": "ModifyKeyRoute", "ensure_key_prefix": "x:", "target": "PoolRoute|A"}"#.into(),
+        r#"{"type": "KeySplitRoute", "replicas": 4, "all_sync": false,
+            "destination": "PoolRoute|A"}"#
+            .into(),
+        format!(r#"{{"type": "ShardSplitRoute", "destination": "PoolRoute|A", {split}}}"#),
+        format!(
+            r#"{{"type": "KeyParseRoute", "num_routing_parts": 3, "delimiter": ":", "target":
+                {{"type": "PoolRoute", "pool": "A", {split}}}}}"#
+        ),
+    ];
+    let pools = r#""A": {"servers": ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]}"#;
+    for route in routes {
+        let text = format!(r#"{{"pools": {{{pools}}}, "route": {route}}}"#);
+        let proxy = proxy(&["--config-str", &text]).unwrap();
+        let mut nothing = routeconf::MemorySources(std::iter::empty().collect());
+        let params = routeconf::Params::default();
+        let config = routeconf::load("test.json", &text, &params, &mut nothing).unwrap().config;
+        let walker = Walker::new(&config);
+        for key in (0..40).map(|number| format!("u:{}:n{number}:z{number}", number % 4)) {
+            for (name, operation) in [("get", Command::Get), ("delete", Command::Delete)] {
+                let question = Question {
+                    operation,
+                    key: key.as_bytes(),
+                    host_id: routeconf::host_id(),
+                    client: None,
+                    now_secs: 1_800_000_000,
+                };
+                let mut named = BTreeSet::new();
+                let mut steps = walker.walk(&config.listeners[0], &question);
+                while let Some(step) = steps.pop() {
+                    named.extend(step.server.map(|server| walker.member_name(server)));
+                    steps.extend(step.next);
+                }
+                let listed = admin(proxy, &format!("route({name},{key})"));
+                let listed = listed.lines().map(str::to_owned).collect();
+                assert_eq!(named, listed, "{name} {key} {route}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -110,4 +110,15 @@ impl Route for KeySplitRoute {
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
         vec![Arc::clone(&self.destination)]
     }
+
+    fn keys(&self, cx: &Context, request: &Request<'_>) -> Vec<(Vec<u8>, Option<u8>)> {
+        let own = own_replica(request.key, self.replicas, cx.host_id());
+        let others = match replicas_asked(acts_as(request), self.stores_all, self.first_hit) {
+            Replicas::Own => 0..0,
+            Replicas::All | Replicas::FirstHit => 0..self.replicas,
+        };
+        let names = std::iter::once(own).chain(others.filter(|replica| *replica != own));
+        let keys = names.filter_map(|replica| key_replica(request.key, replica));
+        keys.map(|key| (key, request.hashed)).collect()
+    }
 }

@@ -162,6 +162,13 @@ pub trait Route: fmt::Debug + Send + Sync {
     /// The routes that this request may go to from here, for the administrators' commands.
     fn next(&self, cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef>;
 
+    /// The keys under which [`Self::next`] receives this request, the first of which decides the
+    /// reply, with the bytes that are hashed of each. Empty for its own key.
+    fn keys(&self, cx: &Context, request: &Request<'_>) -> Vec<(Vec<u8>, Option<u8>)> {
+        let _ = (cx, request);
+        Vec::new()
+    }
+
     /// The one server that has this key in the absence of failures, if the route only chooses.
     fn server<'a>(
         &'a self,

@@ -26,7 +26,7 @@ impl Route for ModifyKeyRoute {
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         Box::pin(async move {
             let key = modify_bare_key(request.key, &self.change);
-            if key.len() > proto::KEY_BYTES_MAX {
+            if is_too_long(&key) {
                 let value = b"bad key".to_vec();
                 return OwnedReply { value, ..OwnedReply::from(Failure::ClientError) };
             }
@@ -37,7 +37,16 @@ impl Route for ModifyKeyRoute {
         })
     }
 
-    fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
-        vec![Arc::clone(&self.target)]
+    fn next(&self, _cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
+        let is_refused = is_too_long(&modify_bare_key(request.key, &self.change));
+        if is_refused { Vec::new() } else { vec![Arc::clone(&self.target)] }
     }
+
+    fn keys(&self, _cx: &Context, request: &Request<'_>) -> Vec<(Vec<u8>, Option<u8>)> {
+        vec![(modify_bare_key(request.key, &self.change), None)]
+    }
+}
+
+const fn is_too_long(key: &[u8]) -> bool {
+    key.len() > proto::KEY_BYTES_MAX
 }

@@ -61,6 +61,12 @@ fn named<'a>(request: Request<'a>, key: Option<&'a [u8]>) -> Request<'a> {
     key.map_or(request, |key| Request { key, hashed: None, ..request })
 }
 
+/// The number of this host's name.
+fn own(split: &ShardSplit, cx: &Context) -> u32 {
+    let size = select::split_size(split, cx.host_id(), cx.unix_secs());
+    cx.host_id().checked_rem(size).unwrap_or(0)
+}
+
 impl Route for ShardSplitRoute {
     fn name(&self) -> String {
         "shard-split".to_owned()
@@ -72,8 +78,7 @@ impl Route for ShardSplitRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         let Some(split) = self.split(&request) else { return self.destination.route(cx, request) };
-        let size = select::split_size(split, cx.host_id(), cx.unix_secs());
-        let own = cx.host_id().checked_rem(size).unwrap_or(0);
+        let own = own(split, cx);
         if !select::goes_to_all_names(split, request.op.class()) {
             return Box::pin(self.own(cx, request, own));
         }
@@ -90,5 +95,17 @@ impl Route for ShardSplitRoute {
 
     fn next(&self, _cx: &Context, _request: &mut Request<'_>) -> Vec<RouteRef> {
         vec![Arc::clone(&self.destination)]
+    }
+
+    fn keys(&self, cx: &Context, request: &Request<'_>) -> Vec<(Vec<u8>, Option<u8>)> {
+        let Some(split) = self.split(request) else { return Vec::new() };
+        let is_for_all = select::goes_to_all_names(split, request.op.class());
+        let own = own(split, cx);
+        let names = if is_for_all { 0..select::names_at_most(split) } else { own..own + 1 };
+        let key = |name| match select::shard_name(request.key, name) {
+            Some(key) => (key, None),
+            None => (request.key.to_vec(), request.hashed),
+        };
+        names.map(key).collect()
     }
 }
