@@ -153,12 +153,27 @@ pub fn first_parts(key: &[u8], delimiter: &[u8], parts: usize) -> Option<usize> 
     memchr::memmem::find_iter(key, delimiter).nth(parts.checked_sub(1)?)
 }
 
+/// `HashStopAllowListRoute`: the answer to a key that has a hash stop and no prefix of the list, in
+/// mcrouter's spelling.
+pub const STOP_REFUSED: &str = "Hash stop not permited";
+
 /// `HashStopAllowListRoute`: the hashed bytes of a key; `hashed` are those of an earlier route. A
 /// key in the list that has a hash stop counts up to it also where whole keys are hashed.
-#[must_use]
-pub fn allowed_part(key: &[u8], is_listed: bool, hashed: Option<usize>) -> Option<usize> {
-    let before_stop = || Some(before_hash_stop(key).len()).filter(|len| *len < key.len());
-    if is_listed { hashed.or_else(before_stop) } else { Some(key.len()) }
+///
+/// # Errors
+///
+/// [`STOP_REFUSED`].
+pub fn allowed_part<P: AsRef<[u8]>>(
+    key: &[u8],
+    prefixes: &[P],
+    hashed: Option<usize>,
+) -> Result<Option<usize>, &'static str> {
+    let before_stop = before_hash_stop(key).len();
+    if before_stop == key.len() {
+        return Ok(hashed);
+    }
+    let is_listed = prefixes.iter().any(|prefix| key.starts_with(prefix.as_ref()));
+    if is_listed { Ok(hashed.or(Some(before_stop))) } else { Err(STOP_REFUSED) }
 }
 
 /// `ShardSplitRoute`: the split of the key's shard.

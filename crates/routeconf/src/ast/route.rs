@@ -65,7 +65,7 @@ pub enum Route {
         /// The hash.
         hash: Box<Hash>,
     },
-    /// Applies the hash stop only to keys with these prefixes.
+    /// Refuses keys with a hash stop, except those with these prefixes.
     HashStopAllowList {
         /// The child.
         target: RouteId,

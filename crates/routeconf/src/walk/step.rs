@@ -255,9 +255,13 @@ impl Walker<'_> {
                 step.hashed = select::first_parts(&step.key, delimiter.as_bytes(), parts);
             }
             Route::HashStopAllowList { prefixes, .. } => {
-                let is_listed =
-                    prefixes.iter().any(|prefix| step.key.starts_with(prefix.as_bytes()));
-                step.hashed = select::allowed_part(&step.key, is_listed, step.hashed);
+                match select::allowed_part(&step.key, prefixes, step.hashed) {
+                    Ok(hashed) => step.hashed = hashed,
+                    Err(refused) => {
+                        step.note = format!("answered with SERVER_ERROR {refused}");
+                        return;
+                    }
+                }
             }
             _ => {}
         }

@@ -94,7 +94,7 @@ impl Builder<'_> {
             }
             R::HashStopAllowList { target, prefixes } => {
                 let prefixes = prefixes.iter().map(|prefix| prefix.clone().into_bytes()).collect();
-                Arc::new(Selecting(HashStopAllowListRoute { target: self.get(*target), prefixes }))
+                Arc::new(HashStopAllowListRoute { target: self.get(*target), prefixes })
             }
             R::KeyParse { target, num_routing_parts, delimiter } => {
                 Arc::new(Selecting(KeyParseRoute {

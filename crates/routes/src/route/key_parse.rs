@@ -1,9 +1,11 @@
 //! `KeyParseRoute` and `HashStopAllowListRoute`: choose the part of a key that is hashed.
 
-use super::{RouteRef, Select};
+use std::sync::Arc;
+
+use super::{Answer, DestinationRoute, Pick, Route, RouteRef, Select};
 use crate::context::Context;
 use routeconf::select::{allowed_part, first_parts};
-use upstream::Request;
+use upstream::{Failure, OwnedReply, Request};
 
 /// Only the first parts of a key are hashed.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl Select for KeyParseRoute {
     }
 }
 
-/// Applies the hash stop `|#|` only to keys with these prefixes. Other keys are hashed whole.
+/// Admits the hash stop `|#|` only in keys with these prefixes, and refuses others that have it.
 #[derive(Debug)]
 pub struct HashStopAllowListRoute {
     /// The child.
@@ -37,15 +39,43 @@ pub struct HashStopAllowListRoute {
     pub prefixes: Vec<Vec<u8>>,
 }
 
-impl Select for HashStopAllowListRoute {
+impl HashStopAllowListRoute {
+    /// The child, with the request as it receives it.
+    fn admitted(&self, request: &mut Request<'_>) -> Result<&RouteRef, &'static str> {
+        let hashed = allowed_part(request.key, &self.prefixes, request.hashed.map(usize::from))?;
+        request.hashed = hashed.and_then(|len| u8::try_from(len).ok());
+        Ok(&self.target)
+    }
+}
+
+impl Route for HashStopAllowListRoute {
     fn name(&self) -> String {
         "hash-stop-allow-list".to_owned()
     }
 
-    fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        let is_listed = self.prefixes.iter().any(|prefix| request.key.starts_with(prefix));
-        let hashed = allowed_part(request.key, is_listed, request.hashed.map(usize::from));
-        request.hashed = hashed.and_then(|len| u8::try_from(len).ok());
-        &self.target
+    fn pick(&self, cx: &Context, request: &mut Request<'_>) -> Pick {
+        self.admitted(request).map_or(Pick::Run, |target| target.pick(cx, request))
+    }
+
+    fn route<'a>(&'a self, cx: &'a Arc<Context>, mut request: Request<'a>) -> Answer<'a> {
+        match self.admitted(&mut request) {
+            Ok(target) => target.route(cx, request),
+            Err(refused) => {
+                let value = refused.as_bytes().to_vec();
+                Box::pin(async { OwnedReply { value, ..OwnedReply::from(Failure::LocalError) } })
+            }
+        }
+    }
+
+    fn next(&self, _cx: &Context, request: &mut Request<'_>) -> Vec<RouteRef> {
+        self.admitted(request).into_iter().cloned().collect()
+    }
+
+    fn server<'a>(
+        &'a self,
+        cx: &Context,
+        request: &mut Request<'_>,
+    ) -> Option<&'a DestinationRoute> {
+        self.admitted(request).ok()?.server(cx, request)
     }
 }
