@@ -29,7 +29,7 @@ pub(super) struct Assumptions {
     prefix: Option<String>,
 }
 
-/// Reads the file as a proxy on this host does, with the prefix of `--route-prefix` if it was given.
+/// Reads the file as a proxy of this host id does, with the prefix of `--route-prefix` if given.
 pub(super) fn read(
     path: &Path,
     prefix: Option<&str>,
