@@ -105,12 +105,14 @@ export const meta = (key) => (buffer) => {
   if (block instanceof More) return block;
   const number = (letter) => words.find((word) => word[0] === letter)?.slice(1);
   const [token, cas] = [number("G"), BigInt(number("c") ?? 0)];
-  const found = token === undefined && cas !== 0n;
+  const [won, stale] = [words.includes("W"), words.includes("X")];
+  // An invalidated value is a hit only for the reader that renews it.
+  const found = token === undefined && cas !== 0n && (won || !stale);
   return {
     found,
     cas,
-    won: words.includes("W"),
-    stale: words.includes("X"),
+    won,
+    stale,
     token: BigInt(token ?? 1),
     value: block.value,
     next: block.next,

@@ -44,6 +44,9 @@ pub struct MetaHit<'s> {
     pub item: Item<'s>,
     /// Its cas unique, 0 if it has none: not that of an invalidation unless `is_stale`.
     pub(crate) cas: u64,
+    /// It was deleted, and is only there as stale. It shows no cas unique, by which clients tell a
+    /// hit from a lease.
+    is_deleted: bool,
     /// Read before.
     pub is_fetched: bool,
     /// This request created it.
@@ -77,6 +80,7 @@ impl<'s> MetaHit<'s> {
         Self {
             item,
             cas: version.cas,
+            is_deleted: false,
             is_fetched: item.is_fetched(),
             is_created: false,
             idle_secs: item.idle_secs(),
@@ -93,17 +97,26 @@ impl<'s> MetaHit<'s> {
     #[must_use]
     pub fn stale(item: Item<'s>, lease: Option<u64>, is_won: bool) -> Self {
         let is_winner = lease.is_some();
-        Self { is_stale: true, is_winner, is_won, lease, ..Self::of(item) }
+        Self {
+            cas: 0,
+            is_deleted: true,
+            is_stale: true,
+            is_winner,
+            is_won,
+            lease,
+            ..Self::of(item)
+        }
     }
 }
 
 impl Worker {
-    /// The cas unique of the item that `mg` found, as clients see it; 0 if it has none. For a
-    /// requested one, see [`Self::asked_cas`].
+    /// The cas unique of the item that `mg` found, as clients see it; 0 if it has none or was
+    /// deleted. For a requested one, see [`Self::asked_cas`].
     #[inline]
     #[must_use]
     pub fn cas_of_hit(&self, hit: &MetaHit<'_>, is_asked: bool) -> u64 {
         match hit.cas {
+            0 if hit.is_deleted => 0,
             0 if is_asked => self.asked_cas(&hit.item),
             cas => self.shown_cas(cas),
         }

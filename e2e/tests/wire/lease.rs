@@ -48,6 +48,13 @@ const STALE: &[Row] = &[
         "ms <k> 2 F7\r\nhi\r\nmd <k>\r\nmg <k> v\r\nmg <k> v f A\r\nmg <k> v G\r\nmg <k> v G\r\n",
         "HD\r\nHD\r\nEN\r\nVA 2 f7 X\r\nhi\r\nVA 2 X W G<n>\r\nhi\r\nVA 2 Z X\r\nhi\r\n",
     ),
+    // It shows no cas unique, by which clients tell a hit from a lease.
+    row(
+        "set <k> 7 0 2\r\nhi\r\ngets <k>\r\ndelete <k>\r\nmg <k> c A\r\nmg <k> v f c G R5\r\n\
+         mg <k> v f c G R5\r\n",
+        "STORED\r\nVALUE <k> 7 2 <n>\r\nhi\r\nEND\r\nDELETED\r\nHD c0 X\r\n\
+         VA 2 f7 c0 X W G<n>\r\nhi\r\nVA 2 f7 c0 Z X\r\nhi\r\n",
+    ),
     row("mg <k> A v\r\nmg <k> A q\r\n", "EN\r\n"),
     // For every other command the key is gone.
     row(
@@ -109,6 +116,12 @@ const PREFIXES: &[Row] = &[
     row(
         "ms <k>:a 1\r\nx\r\nmd <k>: U k\r\nmd <k>: U q\r\nmg <k>:a v\r\nflush_prefix <k>: noreply\r\n",
         "HD\r\nHD k<k>:\r\nEN\r\n",
+    ),
+    // A condition of a delete never removes all of a prefix.
+    row(
+        "ms <k>:a 1\r\nx\r\nmd <k>: U C5\r\nmd <k>: U I\r\nmd <k>: H5 U\r\nmg <k>:a v\r\n",
+        "HD\r\nCLIENT_ERROR invalid flag\r\nCLIENT_ERROR invalid flag\r\n\
+         CLIENT_ERROR invalid flag\r\nVA 1\r\nx\r\n",
     ),
     row(
         "flush_prefix\r\nflush_prefix a b\r\n",

@@ -84,7 +84,17 @@ impl<'b> Options<'b> {
                 _ => options.apply(*letter, argument)?,
             }
         }
+        if options.under && options.is_conditional() {
+            return Err(Error::InvalidFlag);
+        }
         Ok((options, mode))
+    }
+
+    /// A delete does more, or less, than to remove the key: the flush of a prefix cannot.
+    fn is_conditional(&self) -> bool {
+        let is_marked = self.invalidate || self.drop_value || self.exptime.is_some();
+        let has_cas = self.compare_cas.is_some() || self.new_cas.is_some();
+        is_marked || has_cas || self.hold_off_secs.is_some()
     }
 
     fn apply(&mut self, letter: u8, argument: &'b [u8]) -> Result<(), Error> {
