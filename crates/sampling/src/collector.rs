@@ -74,21 +74,28 @@ pub struct Collector {
 
 impl Config {
     /// For a server with this memory and number of workers, which may choose its order of eviction.
-    /// With four workers it takes ten percent of 2 MB, four of 64 MB, and less than one of a
+    /// With four workers it takes eight percent of 2 MB, two of 64 MB, and half of one of a
     /// gigabyte.
     ///
     /// The curve's error falls with the root of its keys, so a small server keeps more of them than
-    /// its share, from 4 MB on.
+    /// its share, from 4 MB on. Workers share what is sampled by key.
     #[must_use]
     pub fn for_memory(bytes: u64, workers: usize, chooses_eviction: bool) -> Self {
         let keys = (bytes / MEMORY_FOR_A_KEY).min(KEYS_MAX as u64);
         let keys = to_usize(keys).max(KEYS_MIN).next_power_of_two();
-        let trial = (keys / 4).max(keys.min(TRIAL_ENOUGH));
+        let trial = Self::trial_for_memory(bytes);
         let trial = if chooses_eviction { trial } else { 0 };
-        let log = (keys / 4).max(LOGS_MIN / workers.max(1)).max(LOG_MIN);
+        let log = keys.max(LOGS_MIN).div_ceil(workers.max(1)).max(LOG_MIN);
         let curve = Self::curve_for_memory(bytes);
-        let keys = keys.min(KEYS_ENOUGH.max(keys / 2));
+        let keys = keys.min(KEYS_ENOUGH.max(keys / 4));
         Self { keys, curve, log, trial }
+    }
+
+    /// Keys and ghosts of each trial. More prove sooner which order is the best.
+    fn trial_for_memory(bytes: u64) -> usize {
+        let least = (bytes / MEMORY_FOR_A_NODE_AT_LEAST).min(TRIAL_ENOUGH);
+        let nodes = (bytes / MEMORY_FOR_A_NODE).clamp(least, TRIAL_MAX);
+        to_usize(nodes).next_power_of_two()
     }
 
     /// Keys of the miss-ratio curve.
@@ -119,13 +126,13 @@ impl Config {
 }
 
 /// Memory of the server for each key of a sample, in bytes.
-const MEMORY_FOR_A_KEY: u64 = 16 << 10;
+const MEMORY_FOR_A_KEY: u64 = 32 << 10;
 
 /// Memory of a server that can afford a good curve, in bytes.
 const MEMORY_FOR_A_GOOD_CURVE: u64 = 4 << 20;
 
 /// Memory of such a server for each key of the curve, in bytes.
-const MEMORY_FOR_A_KEY_OF_THE_CURVE: u64 = 8 << 10;
+const MEMORY_FOR_A_KEY_OF_THE_CURVE: u64 = 16 << 10;
 
 /// Keys of a curve that is within a point, mostly.
 const CURVE_ENOUGH: u64 = 4096;
@@ -135,8 +142,16 @@ const MEMORY_AT_LEAST: u64 = 2 << 10;
 
 const KEYS_MIN: usize = 128;
 
+/// Memory of the server for each key or ghost of a trial, in bytes.
+const MEMORY_FOR_A_NODE: u64 = 64 << 10;
+
 /// Keys and ghosts with which a trial is significant.
-const TRIAL_ENOUGH: usize = 256;
+const TRIAL_ENOUGH: u64 = 256;
+
+/// Minimum memory of the server for each of them up to that number, in bytes.
+const MEMORY_FOR_A_NODE_AT_LEAST: u64 = 16 << 10;
+
+const TRIAL_MAX: u64 = 4096;
 
 /// Samples in the logs of all workers with which a trial is significant: a full log keeps at least
 /// a quarter as many keys.
@@ -154,7 +169,7 @@ const CROWDED: usize = 1024;
 const CROWDED_LONG: u32 = 10;
 
 /// Keys of a sample that is large enough.
-const KEYS_ENOUGH: usize = 4096;
+const KEYS_ENOUGH: usize = 2048;
 
 /// Milliseconds for which a worker that left out repetitions may continue to, and some more.
 const PARTIAL_MS: u64 = 600;
@@ -306,9 +321,9 @@ mod tests {
         let cases = [
             (2, 1, 10),
             (2, 4, 10),
-            (4, 4, 10),
-            (8, 4, 8),
-            (64, 4, 4),
+            (4, 4, 9),
+            (8, 4, 6),
+            (64, 4, 2),
             (1 << 10, 4, 1),
             (8 << 10, 32, 1),
         ];

@@ -114,6 +114,10 @@ pub struct Log {
 /// Bytes of prefixes for each access that a log has room for, and of keys for each request.
 const NAME_BYTES: usize = 16;
 
+/// Samples by time of each kind that a log has room for, if it has room for more accesses: two
+/// tenths of a second of them.
+const BY_TIME_MAX: usize = 512;
+
 /// Places for recently read keys.
 const RECENT: usize = 64;
 
@@ -121,7 +125,8 @@ const RECENT: usize = 64;
 const NEAR: usize = 16;
 
 impl Log {
-    /// A log of at most `capacity` (up to 65,535) samples of each kind.
+    /// A log of at most `capacity` (up to 65,535) accesses, and as many samples by time of each
+    /// kind, but 512 at most.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
@@ -143,8 +148,8 @@ impl Log {
     /// Memory of a full one, in bytes.
     #[must_use]
     pub const fn bytes_max(capacity: usize) -> usize {
-        capacity
-            * (size_of::<Access>() + size_of::<Request>() + size_of::<Timing>() + 2 * NAME_BYTES)
+        let by_time = size_of::<Request>() + size_of::<Timing>() + NAME_BYTES;
+        capacity * (size_of::<Access>() + NAME_BYTES) + by_time_max(capacity) * by_time
     }
 
     /// Notes an operation on a key of the sample; `flush` is the number of the last flush that
@@ -209,9 +214,10 @@ impl Log {
         if !is_chosen(&mut self.random, self.request_halvings) {
             return;
         }
-        let key_bytes_max = self.capacity * NAME_BYTES;
+        let requests_max = by_time_max(self.capacity);
+        let key_bytes_max = requests_max * NAME_BYTES;
         while !self.requests.is_empty()
-            && (self.requests.len() >= self.capacity || self.keys.len() + key.len() > key_bytes_max)
+            && (self.requests.len() >= requests_max || self.keys.len() + key.len() > key_bytes_max)
         {
             self.halve_requests();
             if self.random.bool() {
@@ -232,7 +238,7 @@ impl Log {
         if !is_chosen(&mut self.random, self.timing_halvings) {
             return;
         }
-        if self.timings.len() >= self.capacity {
+        if self.timings.len() >= by_time_max(self.capacity) {
             halve(&mut self.random, &mut self.timings, |timing| &mut timing.weight);
             self.timing_halvings += 1;
             if self.random.bool() {
@@ -313,6 +319,11 @@ impl Log {
         }
         self.keys.truncate(end);
     }
+}
+
+/// Samples by time of each kind in a log of this capacity.
+const fn by_time_max(capacity: usize) -> usize {
+    if capacity < BY_TIME_MAX { capacity } else { BY_TIME_MAX }
 }
 
 /// `true` for a sample that a list accepts after this many halvings.

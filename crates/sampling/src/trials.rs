@@ -38,12 +38,15 @@ pub const CANDIDATES: [Candidate; 8] = [
     Candidate { newcomer_factor: 1, weighs_size: false },
     Candidate { newcomer_factor: 2, weighs_size: false },
     Candidate { newcomer_factor: 8, weighs_size: false },
-    Candidate { newcomer_factor: 32, weighs_size: false },
+    Candidate { newcomer_factor: 64, weighs_size: false },
     Candidate { newcomer_factor: 1, weighs_size: true },
     Candidate { newcomer_factor: 2, weighs_size: true },
     Candidate { newcomer_factor: 8, weighs_size: true },
     Candidate { newcomer_factor: 32, weighs_size: true },
 ];
+
+/// Candidates that weigh sizes, and others, each by their factors in this order.
+const FACTORS: usize = CANDIDATES.len() / 2;
 
 /// Index of the initial candidate. If many items are requested once, it gains hits that take long
 /// to prove. If it is wrong, trials soon show that.
@@ -224,11 +227,15 @@ impl Trials {
             .rev()
             .map(|at| (at, gain(&self.scores[at])))
             .max_by(|(_, one), (_, other)| one.total_cmp(other));
-        if let Some((best, gain)) = best
-            && gain > 0.0
+        if let Some((best, best_gain)) = best
+            && best_gain > 0.0
             && self.reads >= READS_MIN
         {
-            (self.chosen, self.chosen_ms) = (best, now_ms);
+            // Sizes show their worth before the factor does: it stays if sizes alone gain most.
+            let alike = Self::weighed_alike(self.chosen, best);
+            let gains_most = self.scores[alike].gain > best_gain / 2.0;
+            self.chosen = if gains_most { alike } else { best };
+            self.chosen_ms = now_ms;
             self.changes += 1;
             for score in &mut self.scores {
                 (score.gain, score.disagreements) = (0.0, 0.0);
@@ -238,6 +245,11 @@ impl Trials {
         if self.reads > 2.0 * (READS_PER_ITEM * items).max(READS_MIN) {
             self.scale(0.5);
         }
+    }
+
+    /// The candidate that weighs sizes as `best` does and has the factor of `chosen`, or nearly.
+    fn weighed_alike(chosen: usize, best: usize) -> usize {
+        chosen % FACTORS + best / FACTORS * FACTORS
     }
 
     fn scale(&mut self, factor: f64) {

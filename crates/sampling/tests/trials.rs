@@ -114,6 +114,20 @@ fn popular_new_keys_are_not_evicted_early() {
 }
 
 #[test]
+fn weights_of_sizes_leave_the_factor_as_it_is() {
+    let next = |_, rng: &mut Rng| {
+        let key = zipf(rng, 10 * FIT);
+        (key, if hash_of(key).is_multiple_of(4) { 4000 } else { 100 })
+    };
+    let first = (40_000..400_000)
+        .step_by(20_000)
+        .map(|reads| after(reads, next))
+        .find(|collector| collector.trials.changes() == 1);
+    let first = chosen(&first.unwrap());
+    assert_eq!(first, Candidate { newcomer_factor: 8, weighs_size: true });
+}
+
+#[test]
 fn large_items_are_evicted_first_if_sizes_differ() {
     let next = |_, rng: &mut Rng| {
         let key = zipf(rng, 10 * FIT);
