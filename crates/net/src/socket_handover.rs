@@ -167,8 +167,8 @@ impl Inherited {
         self.sockets.is_empty()
     }
 
-    /// The socket for this address, which is one of the wanted addresses `all`. It may have been the
-    /// listener of the metrics, unless [`Self::take_metrics`] has claimed it.
+    /// The socket for this address, which is one of the wanted addresses `all`. It may have been
+    /// the listener of the metrics, unless [`Self::take_metrics`] has claimed it.
     pub(crate) fn take_tcp(
         &mut self,
         wanted: SocketAddr,
@@ -285,8 +285,8 @@ impl Sockets {
         self.abandoned.iter().for_each(|file| file.remove());
     }
 
-    /// Nobody serves the unclaimed sockets any more: [`Self::claim_files`] removes the files of unix
-    /// ones, except systemd's.
+    /// Nobody serves the unclaimed sockets any more: [`Self::claim_files`] removes the files of
+    /// unix ones, except systemd's.
     pub fn abandon(&mut self, unclaimed: &Inherited) {
         for InheritedSocket { kind, is_systemds, .. } in &unclaimed.sockets {
             if let (Kind::Unix(path), false) = (kind, is_systemds)

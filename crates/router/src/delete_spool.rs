@@ -29,8 +29,8 @@ pub(crate) enum SpoolError {
     Unusable { folder: PathBuf, error: io::Error },
 }
 
-/// Starts the configured spooler of the proxy with this port in its names. If no option names a folder and mcrouter's cannot be used, logs a
-/// warning and returns `None`.
+/// Starts the configured spooler of the proxy with this port in its names. If no option names a
+/// folder and mcrouter's cannot be used, logs a warning and returns `None`.
 ///
 /// # Errors
 ///

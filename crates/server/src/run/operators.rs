@@ -95,8 +95,8 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Starts it; the endpoint has at most `connections_max` connections. `watchdog` is the interval
-    /// of a predecessor.
+    /// Starts it; the endpoint has at most `connections_max` connections. `watchdog` is the
+    /// interval of a predecessor.
     pub(super) fn start(
         listener: Option<&TcpListener>,
         watchdog: Option<Duration>,
