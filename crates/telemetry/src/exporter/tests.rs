@@ -200,5 +200,6 @@ fn the_log_does_not_show_the_collectors_password() {
     sent.recv_timeout(PATIENCE).unwrap();
     let line = lines.recv_timeout(PATIENCE).unwrap();
     let shown = url.replace("//", "//***@");
-    assert_eq!(line, format!("{shown}/v1/metrics does not take metrics: status 401 Unauthorized"));
+    let refusal = "does not take metrics: status 401 Unauthorized";
+    assert_eq!(line, format!("warning: {shown}/v1/metrics {refusal}"));
 }
