@@ -294,7 +294,6 @@ func meta(r *bufio.Reader, key string) (reply, error) {
 		}
 	}
 	got.value, err = block(r, words[1])
-	// An invalidated value is a hit only for the reader that renews it.
-	got.found = !hasToken && got.cas != 0 && (got.won || !got.stale)
+	got.found = !hasToken && got.cas != 0
 	return got, err
 }

@@ -105,14 +105,12 @@ export const meta = (key) => (buffer) => {
   if (block instanceof More) return block;
   const number = (letter) => words.find((word) => word[0] === letter)?.slice(1);
   const [token, cas] = [number("G"), BigInt(number("c") ?? 0)];
-  const [won, stale] = [words.includes("W"), words.includes("X")];
-  // An invalidated value is a hit only for the reader that renews it.
-  const found = token === undefined && cas !== 0n && (won || !stale);
+  const found = token === undefined && cas !== 0n;
   return {
     found,
     cas,
-    won,
-    stale,
+    won: words.includes("W"),
+    stale: words.includes("X"),
     token: BigInt(token ?? 1),
     value: block.value,
     next: block.next,

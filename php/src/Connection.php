@@ -70,10 +70,8 @@ final class Connection
             }
             $value = $stream->block($words[1]);
             $cas = $facts['c'] ?? '0';
-            [$isStale, $isWon] = [isset($facts['X']), isset($facts['W'])];
-            // An invalidated value is a hit only for the reader that renews it.
-            $isFound = !isset($facts['G']) && $cas !== '0' && ($isWon || !$isStale);
-            return new Reply($value, $isFound, $isStale, $isWon, $facts['G'] ?? '1', $cas);
+            $isFound = !isset($facts['G']) && $cas !== '0';
+            return new Reply($value, $isFound, isset($facts['X']), isset($facts['W']), $facts['G'] ?? '1', $cas);
         });
     }
 

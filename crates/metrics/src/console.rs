@@ -78,7 +78,8 @@ impl Console {
             let lines = stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).lines());
             lines.map_while(Result::ok).for_each(|line| log(&line));
             if let Ok(status) = child.wait() {
-                log(&format!("the console has ended: {status}"));
+                let level = if status.success() { "" } else { "warning: " };
+                log(&format!("{level}the console has ended: {status}"));
             }
         })?;
         Ok(RunningConsole { _stdin: stdin })

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
 /// The time that a start asks for at a time.
 const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The time that a start asks for in all: after it, the unit's own time to start counts.
+const START_PATIENCE_IN_ALL: Duration = Duration::from_secs(3600);
 
 /// Reports that clients are served from now on. `is_successor`: this process replaced another one,
 /// and is not the one that systemd started.
@@ -42,17 +45,18 @@ pub fn reloaded() {
     let _ = ready(false);
 }
 
-/// Asks for more time to start, again and again until the result is dropped. Without a supervisor
-/// there is no thread.
+/// Asks for more time to start, again and again until the result is dropped, but for an hour at
+/// most. Without a supervisor there is no thread.
 ///
 /// # Errors
 ///
 /// There is no thread.
 pub fn starting() -> io::Result<Watchdog> {
     let interval = std::env::var_os("NOTIFY_SOCKET").map(|_| START_PATIENCE / 2);
+    let since = Instant::now();
     Watchdog::every(
         interval,
-        || true,
+        move || since.elapsed() < START_PATIENCE_IN_ALL,
         || {
             // A missing supervisor need not know.
             let _ = sd_notify::notify(&[extension(START_PATIENCE)]);

@@ -100,8 +100,11 @@ impl Listen {
         wanted: SocketAddr,
         index: usize,
     ) -> io::Result<StreamListener> {
-        // It already listens; this changes how many may wait.
+        // It already listens; this changes how many may wait. It may have been the listener of the
+        // metrics, without these options.
         socket.listen(self.backlog)?;
+        socket.set_tcp_nodelay(true)?;
+        socket.set_keepalive(true)?;
         socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
         let address = Arc::new(ListenAddress::Tcp(local_address(&socket, wanted)?, index));
         Ok(StreamListener::new(address, socket.into(), None))

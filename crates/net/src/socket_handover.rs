@@ -4,9 +4,11 @@
 //! accepting connections and datagrams for it, and they wait for the process that serves them.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -290,6 +292,8 @@ impl Sockets {
     pub fn abandon(&mut self, unclaimed: &Inherited) {
         for InheritedSocket { kind, is_systemds, .. } in &unclaimed.sockets {
             if let (Kind::Unix(path), false) = (kind, is_systemds)
+                && path.is_absolute()
+                && fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
                 && let Ok(file) = SocketFile::at(path, 0)
             {
                 file.leave(true);

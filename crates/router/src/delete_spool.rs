@@ -85,8 +85,8 @@ fn abandoned(folder: &Path, own: &Path) -> Vec<String> {
             let is_abandoned = is_other && spool::is_abandoned(&path).unwrap_or(false);
             is_abandoned.then(|| {
                 format!(
-                    "warning: {}: deletes wait there, and no proxy executes them: start one with {port} as its \
-                     first port (-p), or remove the folder",
+                    "warning: {}: deletes wait there, and no proxy executes them now: one with {port} as \
+                     its first port (-p) does",
                     path.display()
                 )
             })

@@ -58,13 +58,20 @@ pub(super) fn start_console(
         ListenAddress::Unix(path) => Some(format!("unix:{}", path.display())),
         ListenAddress::Udp(..) => None,
     });
-    let said = move |line: &str| log.always(format_args!("{line}"));
-    match console?.start(&[member?], None, said) {
+    match console?.start(&[member?], None, by_level(log)) {
         Ok(running) => Some(running),
         Err(error) => {
             log.warning(format_args!("--console: it cannot be started: {error}"));
             None
         }
+    }
+}
+
+/// Logs lines of other parts, whose warnings say so.
+fn by_level(log: Log) -> impl Fn(&str) + Send + 'static {
+    move |line| match line.strip_prefix("warning: ") {
+        Some(line) => log.warning(format_args!("{line}")),
+        None => log.always(format_args!("{line}")),
     }
 }
 
@@ -110,11 +117,7 @@ impl Shown {
         let status = Arc::new(Status::new(shared, control.clone(), Arc::clone(&health)));
         let exporter = telemetry.map(|telemetry| {
             let status = Arc::clone(&status);
-            let tell = move |line: &str| match line.strip_prefix("warning: ") {
-                Some(line) => log.warning(format_args!("{line}")),
-                None => log.always(format_args!("{line}")),
-            };
-            telemetry.start(move || status.metrics(), tell)
+            telemetry.start(move || status.metrics(), by_level(log))
         });
         let exporter = exporter.transpose();
         let exporter = exporter.map_err(|error| Failure::os(format!("no exporter: {error}")))?;
