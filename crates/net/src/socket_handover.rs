@@ -392,7 +392,7 @@ mod tests {
         let kept = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let mut inherited = Inherited::default();
         inherited.add_bound(kept.as_fd().try_clone_to_owned().unwrap()).unwrap();
-        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions();
         let before = mode(&path);
         for _ in 0..2 {
             assert_eq!(inherited.unix(), Some(path.as_path()));
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!((merged.len(), merged.tcp().count(), merged.udp().count()), (5, 0, 0));
         assert_eq!(merged.unclaimed_of_systemd(), Some(format!("unix:{}", path.display())));
         assert_eq!((mode(&path), merged.unclaimed().len()), (before, 4));
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
@@ -441,7 +441,7 @@ mod tests {
         new.abandon(&of_systemd);
         new.claim_files();
         assert!(path.exists());
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
@@ -505,7 +505,7 @@ mod tests {
         let (clients, operators) = (local(), local());
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
         let at = |listener: &TcpListener| listener.local_addr().unwrap();
         let (clients_at, operators_at, udp_at) =
             (at(&clients), at(&operators), udp.local_addr().unwrap());
