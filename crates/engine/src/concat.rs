@@ -203,7 +203,7 @@ impl Worker {
         value_len: usize,
         holds: impl FnOnce(Option<&Item<'_>>) -> bool,
     ) -> Result<Option<Stored>, DraftError> {
-        let class = draft.class();
+        let (class, deadline) = (draft.class(), draft.deadline());
         let mut draft = Some(draft);
         let section = self.section();
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
@@ -224,7 +224,7 @@ impl Worker {
             Applied::Stored { cas } => {
                 self.count_set(class, condition);
                 let (verdict, cas) = (Verdict::Stored, self.shown_cas(cas));
-                Ok(Some(Stored { verdict, cas, value_len, class }))
+                Ok(Some(Stored { verdict, cas, value_len, deadline, class }))
             }
             Applied::Refused(error) => Err(error),
             Applied::Kept | Applied::Removed => Ok(None),

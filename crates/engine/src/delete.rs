@@ -45,9 +45,9 @@ pub enum Deleted {
     Done {
         /// Cas unique.
         cas: u64,
-        /// Slab class of the item before.
+        /// Slab class of the item before, or of the empty one in its place.
         class: u8,
-        /// Bytes of its value.
+        /// Bytes of that one's value.
         value_len: usize,
     },
     /// It has another cas unique.
@@ -123,7 +123,7 @@ impl Worker {
         cas: Cas,
     ) -> Result<Deleted, Undone> {
         let section = self.section();
-        let (mut deleted, mut class, mut value_len) = (Deleted::NotFound, 0, 0);
+        let (mut deleted, mut class) = (Deleted::NotFound, 0);
         let (mut lacks_cas, mut is_held_off) = (false, true);
         let applied = section.update_from(key.hint, key.hash, key.bytes, |present| {
             let Some(item) = live(present) else {
@@ -139,9 +139,11 @@ impl Worker {
                 return Change::Keep;
             }
             is_held_off = self.end_leases(key, how);
-            (class, value_len) = (item.class(), item.value_len());
+            class = item.class();
+            let value_len = item.value_len();
             deleted = Deleted::Done { cas: 0, class, value_len };
             if let Some(draft) = draft.take() {
+                deleted = Deleted::Done { cas: 0, class: draft.class(), value_len: 0 };
                 return Change::Put { draft, cas: how.cas };
             }
             if how.invalidate {
@@ -154,8 +156,10 @@ impl Worker {
             return Err(Undone::LacksCas);
         }
         match applied {
-            Applied::Stored { cas } => {
-                deleted = Deleted::Done { cas: self.shown_cas(cas), class, value_len };
+            Applied::Stored { cas: unique } => {
+                if let Deleted::Done { cas, .. } = &mut deleted {
+                    *cas = self.shown_cas(unique);
+                }
             }
             Applied::Refused(error) => {
                 self.refused(error);

@@ -96,6 +96,9 @@ pub struct Stored {
     pub cas: u64,
     /// Bytes of the stored value; after an append, of the whole value.
     pub value_len: usize,
+    /// The deadline of the stored item, which after an append is that of the item before it; 0
+    /// unless stored.
+    pub deadline: u32,
     /// Slab class of the memory taken; 0 if none was.
     pub class: u8,
 }
@@ -104,7 +107,7 @@ impl Stored {
     /// Refused before memory was taken.
     #[must_use]
     pub const fn refused(verdict: Verdict) -> Self {
-        Self { verdict, cas: 0, value_len: 0, class: 0 }
+        Self { verdict, cas: 0, value_len: 0, deadline: 0, class: 0 }
     }
 }
 
@@ -161,7 +164,7 @@ impl Worker {
         let class = draft.class();
         self.count_set(class, condition);
         let section = self.section();
-        let mut verdict = Verdict::Stored;
+        let (mut verdict, mut deadline) = (Verdict::Stored, 0);
         // The draft is taken out of here only to be linked: an unneeded one is dropped outside the
         // key's lock.
         let mut draft = Some(draft);
@@ -171,7 +174,10 @@ impl Worker {
                 self.void_lease(key);
             }
             match draft.take_if(|_| verdict == Verdict::Stored) {
-                Some(draft) => Change::Put { draft, cas: condition.cas },
+                Some(draft) => {
+                    deadline = draft.deadline();
+                    Change::Put { draft, cas: condition.cas }
+                }
                 None if live(present).is_none() => remove_dead(present),
                 None => Change::Keep,
             }
@@ -183,7 +189,8 @@ impl Worker {
         }
         match applied {
             Applied::Stored { cas } => {
-                Stored { verdict, cas: self.shown_cas(cas), value_len: new.value_len, class }
+                let (cas, value_len) = (self.shown_cas(cas), new.value_len);
+                Stored { verdict, cas, value_len, deadline, class }
             }
             Applied::Refused(error) => Stored::refused(self.refused(error)),
             Applied::Kept | Applied::Removed => Stored { class, ..Stored::refused(verdict) },

@@ -191,6 +191,13 @@ impl Draft {
         self.set(item.header.shape().0 & MARKS, true);
     }
 
+    /// The second of expiry (0: never).
+    #[inline]
+    #[must_use]
+    pub fn deadline(&self) -> u32 {
+        self.thread.store.arena.header(self.head).deadline.load(Ordering::Relaxed)
+    }
+
     /// Sets the second of expiry (0: never).
     pub fn set_deadline(&mut self, deadline: u32) {
         self.thread.store.arena.header(self.head).deadline.store(deadline, Ordering::Relaxed);

@@ -51,6 +51,19 @@ fn meta_replies_without_an_item_have_the_requested_flags() {
     );
 }
 
+/// A value that fits only without its key is too large, also if there is nothing to append it to.
+#[test]
+fn too_large_appends_are_refused_without_an_item() {
+    let data = "x".repeat(1024);
+    let sent = format!("append no 0 0 1024\r\n{data}\r\nprepend no 0 0 9\r\n123456789\r\n");
+    let want = b"SERVER_ERROR object too large for cache\r\nNOT_STORED\r\n";
+    check(&["-I", "1k"], sent.as_bytes(), want);
+    let mut worker = worker(&["-I", "1k"]);
+    let mut client = Client::new(&mut worker);
+    let append = packet(0x0e, b"", b"no", data.as_bytes(), 0, 0);
+    assert_eq!(client.send(&mut worker, &append)[6..8], [0, 3]);
+}
+
 /// As 1.6.45 answers.
 #[test]
 fn admin_replies_match_memcached() {
@@ -94,8 +107,8 @@ fn binary_statistics_count_by_prefix() {
     }
 }
 
-/// Stores and deletes appear as in memcached: 0 for no lifetime, an append's whole size, a refused
-/// value's own size, and no deletion by an invalidation.
+/// Stores and deletes appear as in memcached: 0 for no lifetime, the lifetime and size of the item
+/// that an append leaves, those of a refused value, and no deletion by an invalidation.
 #[test]
 fn watcher_lines_match_memcached() {
     use net::Service;
@@ -105,15 +118,26 @@ fn watcher_lines_match_memcached() {
     watcher.send(&mut worker, b"watch mutations deletions\r\n");
     worker.begin_turn(std::time::Instant::now());
     let sent = b"set w 5 100 3\r\nabc\r\nadd w 0 0 1\r\n1\r\nappend w 0 0 1\r\n1\r\n\
-        md w I T30\r\ndelete w\r\ndelete w\r\n";
+        append w 0 7 1\r\n1\r\ngat 50 w\r\nappend w 0 0 1\r\n1\r\nappend no 0 9 1\r\n1\r\n\
+        md w I E5 T30\r\nms w 1 C1 I E9 T90\r\nx\r\nmd w x I T40\r\nmd w x T60\r\nmd w x\r\nmd no x\r\n\
+        md w C1 x\r\ndelete w\r\ndelete w\r\n";
     client.send(&mut worker, sent);
     let seen = String::from_utf8(watcher.send(&mut worker, b"")).unwrap();
     let seen: Vec<_> = seen.lines().map(|line| line.split(" type=").nth(1).unwrap()).collect();
     let want = [
         "item_store key=w status=stored cmd=set ttl=100 clsid=1 cfd=77 size=3",
         "item_store key=w status=not_stored cmd=add ttl=0 clsid=1 cfd=77 size=1",
-        "item_store key=w status=stored cmd=append ttl=0 clsid=1 cfd=77 size=4",
-        "deleted key=w cmd=delete clsid=1 size=4",
+        "item_store key=w status=stored cmd=append ttl=100 clsid=1 cfd=77 size=4",
+        "item_store key=w status=stored cmd=append ttl=100 clsid=1 cfd=77 size=5",
+        "item_store key=w status=stored cmd=append ttl=50 clsid=1 cfd=77 size=6",
+        "item_store key=no status=not_stored cmd=append ttl=9 clsid=0 cfd=77 size=1",
+        "item_store key=w status=stored cmd=cas ttl=30 clsid=1 cfd=77 size=1",
+        "item_store key=w status=stored cmd=set ttl=40 clsid=1 cfd=77 size=0",
+        "item_store key=w status=stored cmd=set ttl=60 clsid=1 cfd=77 size=0",
+        "deleted key=w cmd=md clsid=1 size=0",
+        "item_store key=w status=stored cmd=set ttl=0 clsid=1 cfd=77 size=0",
+        "deleted key=w cmd=md clsid=1 size=0",
+        "deleted key=w cmd=delete clsid=1 size=0",
     ];
     assert_eq!(seen, want);
 }

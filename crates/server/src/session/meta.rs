@@ -355,6 +355,11 @@ fn delete(
     cx.shared.prefixes.count(key.bytes, Kind::Delete);
     let status = match cx.engine.delete(key, &how) {
         Deleted::Done { class, value_len, .. } => {
+            if cx.reporter.is_busy() && options.drop_value {
+                let deadline = how.deadline.unwrap_or_else(|| cx.engine.deadline(key.bytes, 0));
+                let ttl_secs = ttl_of(deadline, cx.engine.now_secs());
+                cx.reporter.emptied(session, key.bytes, class, ttl_secs);
+            }
             // An invalidation deletes nothing.
             if cx.reporter.is_busy() && !options.invalidate {
                 cx.reporter.deleted(key.bytes, "md", class, value_len);

@@ -9,7 +9,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use engine::{Miss, Verdict};
+use engine::{Miss, Verdict, ttl_of};
 use net::{CloseReason, ListenAddress};
 use proto::uri;
 use store::{Handle, Item};
@@ -76,10 +76,14 @@ impl Reporter {
         });
     }
 
-    /// Reports a stored value. `ttl_secs` is the lifetime in the command.
+    /// Reports a stored value, or a refused one with its own lifetime and size.
     #[cold]
-    pub(crate) fn stored(&self, job: &Job<'_>, finished: Finished, ttl_secs: Option<u32>) {
+    pub(crate) fn stored(&self, job: &Job<'_>, finished: Finished, now_secs: u32) {
         let Finished::Judged(stored) = finished else { return };
+        let (deadline, value_len) = match stored.verdict {
+            Verdict::Stored => (stored.deadline, stored.value_len),
+            _ => (job.new.deadline, job.new.value_len),
+        };
         self.watchers.report(Events::MUTATIONS, |line| {
             line.extend_from_slice(b"type=item_store key=");
             uri::encode(job.key.bytes, line);
@@ -94,17 +98,24 @@ impl Reporter {
             };
             let _ = write!(
                 line,
-                " status={status} cmd={} ttl={} clsid={} cfd={} size={}",
+                " status={status} cmd={} ttl={} clsid={} cfd={} size={value_len}",
                 job.command(),
-                ttl_secs.unwrap_or(0),
+                ttl_of(deadline, now_secs).unwrap_or(0),
                 stored.class,
                 job.fd,
-                if stored.verdict == Verdict::Stored {
-                    stored.value_len
-                } else {
-                    job.new.value_len
-                }
             );
+        });
+    }
+
+    /// Reports the empty item in the place of a deleted one.
+    #[cold]
+    pub(crate) fn emptied(&self, session: &Session, key: &[u8], class: u8, ttl_secs: Option<u32>) {
+        let (ttl_secs, fd) = (ttl_secs.unwrap_or(0), session.peer.fd);
+        self.watchers.report(Events::MUTATIONS, |line| {
+            line.extend_from_slice(b"type=item_store key=");
+            uri::encode(key, line);
+            let _ =
+                write!(line, " status=stored cmd=set ttl={ttl_secs} clsid={class} cfd={fd} size=0");
         });
     }
 

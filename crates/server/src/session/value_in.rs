@@ -157,8 +157,7 @@ pub(super) fn store_collected(engine: &engine::Worker, job: &Job<'_>, value: &[u
 #[inline]
 pub(crate) fn note_stored(cx: &Context, job: &Job<'_>, finished: Finished) {
     if cx.reporter.is_busy() {
-        let ttl_secs = engine::ttl_of(job.new.deadline, cx.engine.now_secs());
-        cx.reporter.stored(job, finished, ttl_secs);
+        cx.reporter.stored(job, finished, cx.engine.now_secs());
     }
     if matches!(finished, Finished::Judged(_)) {
         cx.shared.prefixes.count(job.key.bytes, Kind::Set);
@@ -194,11 +193,12 @@ pub(super) fn refusal_of(engine: &engine::Worker, job: &Job<'_>, refusal: Verdic
     Finished::Judged(Stored::refused(refusal))
 }
 
-/// Bytes to append are collected before they are judged; more than an item may have are not
-/// collected.
+/// Bytes to append are collected before they are judged; more than an item of the key may have are
+/// not collected, whether there is one or not.
 fn refuses_concat(engine: &engine::Worker, job: &Job<'_>) -> Option<Verdict> {
-    let value_bytes = job.new.value_len as u64;
-    (value_bytes > engine.shared().store().item_bytes_max())
+    // The present item's client flags count, which may be none.
+    let least_bytes = item_bytes(job.key.bytes.len(), 0, job.new.value_len) as u64;
+    (least_bytes > engine.shared().store().item_bytes_max())
         .then(|| engine.refused(DraftError::TooLarge))
 }
 
