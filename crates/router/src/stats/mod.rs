@@ -12,6 +12,7 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use proto::Error;
 use proto::reply::{END, write_stat};
 use sampling::QUANTILES;
 use upstream::{Count, Event, Failure, Protocol, Report, Snapshot, State};
@@ -103,9 +104,8 @@ impl Shared {
             b"slabs" => memcached::slabs(&mut out, &self.registry.traffic()),
             b"latency" => self.recent.stats(&self.registry, &mut out),
             b"version" => write_stat(&mut out, b"mcrouter-version", self.version.as_bytes()),
-            _ => {
-                return b"CLIENT_ERROR bad stats command\r\n".to_vec();
-            }
+            // As memcached: libmemcached takes `CLIENT_ERROR` here for success.
+            _ => return Error::Command.line().to_vec(),
         }
         out.extend_from_slice(END);
         out
