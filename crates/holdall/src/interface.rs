@@ -129,6 +129,7 @@ fn by_hand(name: &'static str) -> Command {
             .arg(flag("op", "OP", "The command: get, set, delete, lease-get, .."))
             .arg(flag("diff", "FILE", "Another configuration: what would move"))
             .arg(prefix)
+            .arg(flag("host-id", "N", "The host id of the proxy, by which some routes choose"))
             .arg(json)
             .arg(word("KEY")),
         "spool" => command

@@ -136,7 +136,9 @@ fn dump_and_restore_counts_are_printed_as_json() {
     };
     let dumped = json(&["dump", &from_at, "-o", &file, "--json"]);
     assert_eq!(dumped, json!({"items": 2, "bytes": 5, "gone": 0, "stale": 0, "left_out": 0}));
-    let mut stored = json!({"items": 2, "bytes": 5, "expired": 0, "present": 0, "refused": 0});
+    let mut stored = json!({
+        "items": 2, "bytes": 5, "expired": 0, "present": 0, "refused": 0, "first_refusal": null
+    });
     assert_eq!(json(&["restore", &to_at, &file, "--json"]), stored);
     stored["stale"] = 0.into();
     stored["left_out"] = 0.into();
