@@ -158,12 +158,14 @@ pub fn first_parts(key: &[u8], delimiter: &[u8], parts: usize) -> Option<usize> 
 pub const STOP_REFUSED: &str = "Hash stop not permited";
 
 /// `HashStopAllowListRoute`: the hashed bytes of a key; `hashed` are those of an earlier route. A
-/// key in the list that has a hash stop counts up to it also where whole keys are hashed.
+/// key in the list that has a hash stop counts up to it also where whole keys are hashed. A delete
+/// is never refused: an invalidator would repeat it for ever.
 ///
 /// # Errors
 ///
 /// [`STOP_REFUSED`].
 pub fn allowed_part<P: AsRef<[u8]>>(
+    class: CommandClass,
     key: &[u8],
     prefixes: &[P],
     hashed: Option<usize>,
@@ -173,7 +175,11 @@ pub fn allowed_part<P: AsRef<[u8]>>(
         return Ok(hashed);
     }
     let is_listed = prefixes.iter().any(|prefix| key.starts_with(prefix.as_ref()));
-    if is_listed { Ok(hashed.or(Some(before_stop))) } else { Err(STOP_REFUSED) }
+    match class {
+        _ if is_listed => Ok(hashed.or(Some(before_stop))),
+        CommandClass::Delete => Ok(Some(key.len())),
+        _ => Err(STOP_REFUSED),
+    }
 }
 
 /// `ShardSplitRoute`: the split of the key's shard.

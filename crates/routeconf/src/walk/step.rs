@@ -255,7 +255,12 @@ impl Walker<'_> {
                 step.hashed = select::first_parts(&step.key, delimiter.as_bytes(), parts);
             }
             Route::HashStopAllowList { prefixes, .. } => {
-                match select::allowed_part(&step.key, prefixes, step.hashed) {
+                match select::allowed_part(
+                    question.operation.class(),
+                    &step.key,
+                    prefixes,
+                    step.hashed,
+                ) {
                     Ok(hashed) => step.hashed = hashed,
                     Err(refused) => {
                         step.note = format!("answered with SERVER_ERROR {refused}");

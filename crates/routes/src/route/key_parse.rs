@@ -42,7 +42,8 @@ pub struct HashStopAllowListRoute {
 impl HashStopAllowListRoute {
     /// The child, with the request as it receives it.
     fn admitted(&self, request: &mut Request<'_>) -> Result<&RouteRef, &'static str> {
-        let hashed = allowed_part(request.key, &self.prefixes, request.hashed.map(usize::from))?;
+        let (class, hashed) = (request.op.class(), request.hashed.map(usize::from));
+        let hashed = allowed_part(class, request.key, &self.prefixes, hashed)?;
         request.hashed = hashed.and_then(|len| u8::try_from(len).ok());
         Ok(&self.target)
     }
