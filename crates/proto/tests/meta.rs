@@ -154,6 +154,15 @@ fn flags_that_memcached_does_not_have() {
 }
 
 #[test]
+fn a_flush_of_a_prefix_has_no_flags_of_a_delete() {
+    for flag in ["C5", "C0", "E5", "E0", "H5", "I", "T5", "x"] {
+        check_bad(&format!("md user: U {flag}"), Error::InvalidFlag, 0);
+        check_bad(&format!("md user: {flag} q U"), Error::InvalidFlag, 0);
+    }
+    with_request("md user: U q k Oab Pnow F1 u", |request| assert!(request.options.under));
+}
+
+#[test]
 fn a_base64_key_is_decoded() {
     check_bad("mg k b", Error::DecodingKey, 0);
     with_request("mg YQ== b", |request| {

@@ -199,9 +199,15 @@ fn a_prefix_is_flushed_on_every_server() {
         ("md app: U q\r\nmn\r\n", "MN\r\n"),
     ];
     let disabled = "SERVER_ERROR Command disabled\r\n";
+    let changed = ["C5", "E5", "H5", "I", "T5", "x"].map(|flag| format!("md app: U {flag}\r\n"));
     for flags in [&[][..], &["--enable-flush-cmd"]] {
         let proxy = Proxy::over(&addresses, r#""PoolRoute|all""#, flags);
         let mut stream = proxy.connect();
+        exact(&mut stream, sets.as_bytes(), "STORED\r\n".repeat(20).as_bytes());
+        for flush in &changed {
+            exact(&mut stream, flush.as_bytes(), b"CLIENT_ERROR invalid flag\r\n");
+        }
+        exact(&mut stream, gets.as_bytes(), hits.as_bytes());
         for (flush, done) in flushes {
             exact(&mut stream, sets.as_bytes(), "STORED\r\n".repeat(20).as_bytes());
             if flags.is_empty() {

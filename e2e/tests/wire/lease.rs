@@ -55,6 +55,16 @@ const STALE: &[Row] = &[
         "STORED\r\nVALUE <k> 7 2 <n>\r\nhi\r\nEND\r\nDELETED\r\nHD c0 X\r\n\
          VA 2 f7 c0 X W G<n>\r\nhi\r\nVA 2 f7 c0 Z X\r\nhi\r\n",
     ),
+    row(
+        "ms <k> 3 c\r\nold\r\nmd <k> I\r\nmd <k>\r\nmg <k> v c G R5\r\nmg <k> v c G R5\r\n",
+        "HD c<n>\r\nHD\r\nHD\r\nVA 3 c0 X W G<n>\r\nold\r\nVA 3 c0 Z X\r\nold\r\n",
+    ),
+    // An invalidated item is there, and its cas unique is the one that a client has to send.
+    row(
+        "ms <k> 3 E7\r\nold\r\nmd <k> I E9\r\nmg <k> v c G R5\r\nmg <k> v c G R5\r\n\
+         ms <k> 3 C9\r\nnew\r\nmg <k> v G R5\r\n",
+        "HD\r\nHD\r\nVA 3 c9 X W\r\nold\r\nVA 3 c9 Z X\r\nold\r\nHD\r\nVA 3\r\nnew\r\n",
+    ),
     row("mg <k> A v\r\nmg <k> A q\r\n", "EN\r\n"),
     // For every other command the key is gone.
     row(

@@ -59,6 +59,9 @@ pub struct Options<'b> {
     pub exptime: Option<i64>,
 }
 
+/// Flags by which a delete does more, or less, than to remove the key. A flush of a prefix cannot.
+const NOT_UNDER: &[u8] = b"CEHITx";
+
 impl<'b> Options<'b> {
     /// Reads the flag words. The argument of `M` is returned separately: its meaning is in
     /// [`super::Command`].
@@ -84,17 +87,11 @@ impl<'b> Options<'b> {
                 _ => options.apply(*letter, argument)?,
             }
         }
-        if options.under && options.is_conditional() {
+        // By the letters: `E0` sets nothing.
+        if options.under && NOT_UNDER.iter().any(|letter| seen & (1 << letter) != 0) {
             return Err(Error::InvalidFlag);
         }
         Ok((options, mode))
-    }
-
-    /// A delete does more, or less, than to remove the key: the flush of a prefix cannot.
-    fn is_conditional(&self) -> bool {
-        let is_marked = self.invalidate || self.drop_value || self.exptime.is_some();
-        let has_cas = self.compare_cas.is_some() || self.new_cas.is_some();
-        is_marked || has_cas || self.hold_off_secs.is_some()
     }
 
     fn apply(&mut self, letter: u8, argument: &'b [u8]) -> Result<(), Error> {
