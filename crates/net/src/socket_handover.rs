@@ -453,6 +453,8 @@ mod tests {
         let new = Listen { tcp: vec![at], backlog: 16, ..Listen::default() };
         let new = new.bind_or_inherit(&mut inherited).unwrap();
         assert_eq!((new.streams.len(), inherited.len()), (1, 0));
+        let socket = SockRef::from(&new.streams[0]);
+        assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
     }
 
     #[test]
