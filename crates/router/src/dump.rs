@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -130,17 +130,16 @@ impl Dump {
     }
 }
 
-/// Distinguishes the proxies of a host: the port, or if the configuration names the address, which
-/// is not read yet, a number for the configuration.
+/// Distinguishes the proxies of a host: the port, or if the configuration file may name the
+/// address, which is not read yet, a number for its path.
 fn name(options: &Options) -> String {
-    let source = options.source().filter(|_| options.names_no_address());
-    let mut hasher = DefaultHasher::new();
-    match source {
-        None => return options.first_port().to_string(),
-        Some(Source::File(path)) => path::absolute(&path).unwrap_or(path).hash(&mut hasher),
-        Some(Source::Text(text)) => text.hash(&mut hasher),
+    match options.source() {
+        Some(Source::File(path)) if options.names_no_address() => {
+            let path = path::absolute(&path).unwrap_or(path);
+            format!("{:016x}", hashing::spooky_hash64(path.as_os_str().as_bytes(), 0))
+        }
+        _ => options.first_port().to_string(),
     }
-    format!("{:016x}", hasher.finish())
 }
 
 fn understood(value: &Value) -> Option<Snapshot> {
