@@ -20,9 +20,10 @@ use changes::keys::Rules;
 use changes::position::Position;
 use mysql_async::binlog::BinlogChecksumAlg;
 use mysql_async::binlog::events::{
-    Event as Logged, EventData, GtidEvent, RotateEvent, TableMapEvent,
+    Event as Logged, EventData, GtidEvent, RotateEvent, StatusVar, StatusVarVal, StatusVars,
+    TableMapEvent,
 };
-use mysql_common::binlog::consts::RowsEventFlags;
+use mysql_common::binlog::consts::{RowsEventFlags, StatusVarKey};
 use mysql_common::proto::MySerialize as _;
 
 use super::By;
@@ -31,13 +32,13 @@ use super::event_type;
 use super::offset;
 use super::rows::Rows;
 use super::server::Flavour;
-use super::statement::{Control, control, effect};
+use super::statement::{self, Control, Session, control, effect};
 use super::unfinished::{Progress, Unfinished};
 
 /// The state of decoding, and the decoded events that were not popped yet.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    flavour: Flavour,
+    server: statement::Origin,
     by: By,
     rows: Rows,
     pending: VecDeque<Event>,
@@ -79,16 +80,16 @@ const TEXT_CHARS: usize = 200;
 const STANDALONE: u8 = 1;
 
 impl Decoder {
-    pub(super) fn new(flavour: Flavour, by: By, from: &Position, rules: &Rules) -> Self {
+    pub(super) fn new(server: statement::Origin, by: By, from: &Position, rules: &Rules) -> Self {
         let (file, offset) = match from {
             Position::File { name, offset } => (name.clone(), *offset),
             _ => (String::new(), 0),
         };
         // MariaDB has no event with the text; if there are rules for tables, comments count only in
         // statements that it logs as text.
-        let needs_text = rules.comments && (flavour == Flavour::MySql || !rules.need_rows());
+        let needs_text = rules.comments && (server.flavour == Flavour::MySql || !rules.need_rows());
         Self {
-            flavour,
+            server,
             by,
             rules: Commented { comments: rules.comments, needs_text },
             has_text: false,
@@ -154,7 +155,7 @@ impl Decoder {
         event: &Logged,
         tables: impl Fn(u64) -> Option<&'t TableMapEvent<'static>>,
     ) -> io::Result<()> {
-        if self.flavour == Flavour::MariaDb && self.decode_mariadb(event)? {
+        if self.server.flavour == Flavour::MariaDb && self.decode_mariadb(event)? {
             return Ok(());
         }
         let Some(data) = event.read_data()? else {
@@ -186,10 +187,12 @@ impl Decoder {
                 self.rows.changes(&rows, tables(rows.table_id()), found)?;
             }
             EventData::QueryEvent(query) => {
-                self.statement(&query.schema(), query.query_raw(), time_us)
+                let is_utf8 = is_utf8(query.status_vars());
+                self.statement(&query.schema(), is_utf8, query.query_raw(), time_us);
             }
             EventData::ExecuteLoadQueryEvent(load) => {
-                self.statement(&load.schema(), load.query_raw(), time_us)
+                let is_utf8 = is_utf8(load.status_vars());
+                self.statement(&load.schema(), is_utf8, load.query_raw(), time_us);
             }
             EventData::XidEvent(_) => self.commit(time_us),
             EventData::XaPrepareLogEvent(data) => self.prepared(&data, time_us)?,
@@ -292,7 +295,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn statement(&mut self, schema: &str, query: &[u8], time_us: u64) {
+    fn statement(&mut self, schema: &str, is_utf8: bool, query: &[u8], time_us: u64) {
         let text = &*String::from_utf8_lossy(query);
         match control(text) {
             Some(Control::Begin) => self.is_open = true,
@@ -301,7 +304,8 @@ impl Decoder {
             Some(Control::XaCommit) => self.finish(text, true, time_us),
             Some(Control::XaRollback) => self.finish(text, false, time_us),
             None => {
-                self.noted(query, text, effect(self.flavour, schema, query));
+                let session = Session { origin: self.server, schema, is_utf8 };
+                self.noted(query, text, effect(session, query));
                 if !self.is_open {
                     self.commit(time_us);
                 }
@@ -356,7 +360,7 @@ impl Decoder {
 
     /// Identifies the transaction being read to a visibility probe.
     fn mark(&self) -> Mark {
-        match (self.flavour, &self.reading) {
+        match (self.server.flavour, &self.reading) {
             (Flavour::MariaDb, _) if !self.file.is_empty() => {
                 Mark::End { file: self.file.clone(), offset: self.offset }
             }
@@ -400,6 +404,15 @@ pub(super) enum Damaged {
     WrongChecksum { event_type: u8 },
     #[error(transparent)]
     Unfinished(#[from] Unfinished),
+}
+
+/// True if these variables of a statement's session say that its text is UTF-8.
+fn is_utf8(variables: &StatusVars<'_>) -> bool {
+    let charset = variables.get_status_var(StatusVarKey::Charset);
+    matches!(
+        charset.as_ref().map(StatusVar::get_value),
+        Some(Ok(StatusVarVal::Charset { charset_client, .. })) if statement::is_utf8(charset_client)
+    )
 }
 
 /// Verifies the checksum, which the library reads but does not verify.
@@ -457,6 +470,10 @@ mod tests {
 
     const SERVER: Uuid = [7; 16];
 
+    const fn origin(flavour: Flavour) -> statement::Origin {
+        statement::Origin { flavour, has_unlogged_cascades: true }
+    }
+
     /// Decodes events, each a type and a body, as MySQL's; reads the first five transactions.
     fn said(by: By, events: &[(u8, Vec<u8>)]) -> Vec<Event> {
         said_by(by, &Rules::default(), events)
@@ -466,7 +483,7 @@ mod tests {
         let mut from = changes::gtid::GtidSet::default();
         (1..=5).for_each(|number| from.insert(Origin::untagged(SERVER), number));
         let from = Position::MysqlGtid(from);
-        let mut decoder = Decoder::new(Flavour::MySql, by, &from, rules);
+        let mut decoder = Decoder::new(origin(Flavour::MySql), by, &from, rules);
         let description = FormatDescriptionEvent::new(BinlogVersion::Version4);
         for (kind, body) in events {
             let mut bytes = vec![0; 4];
@@ -493,6 +510,30 @@ mod tests {
     }
 
     #[test]
+    fn the_character_set_of_the_session_decides_which_names_are_known() {
+        // Flags, SQL mode, and the collations of client, connection and server.
+        let of = |collation: u8| {
+            let variables = [&[0; 5][..], &[1; 9], &[4, collation, 0, 45, 0, 45, 0]].concat();
+            let length = u8::try_from(variables.len()).unwrap();
+            let start = [&[0; 8][..], &[0, 0, 0, length, 0], &variables, &[0]].concat();
+            let event = (2, [&start[..], "TRUNCATE `\u{170}`".as_bytes()].concat());
+            let all = said(By::Gtid, &[event]);
+            let effect = all.into_iter().find_map(|event| match event {
+                Event::Change(Change::Statement { effect, .. }) => Some(effect),
+                _ => None,
+            });
+            effect.unwrap()
+        };
+        for collation in [33, 45, 255, 63] {
+            assert_eq!(of(collation), Effect::Tables(vec![".\u{170}".to_owned()]), "{collation}");
+        }
+        // latin1, euckr, gbk.
+        for collation in [8, 19, 28] {
+            assert_eq!(of(collation), Effect::Unknown, "{collation}");
+        }
+    }
+
+    #[test]
     fn keys_in_comments_keep_the_bytes_of_the_session() {
         let text = b"UPDATE t SET a=1 /* mc:del k:schl\xfcssel */";
         let rows = [&[0], &text[..]].concat();
@@ -509,7 +550,7 @@ mod tests {
     fn rows_without_their_statement_are_one_gap_of_the_statement() {
         let rules = Rules { comments: true, ..Rules::default() };
         let from = Position::MysqlGtid(changes::gtid::GtidSet::default());
-        let mut decoder = Decoder::new(Flavour::MySql, By::Gtid, &from, &rules);
+        let mut decoder = Decoder::new(origin(Flavour::MySql), By::Gtid, &from, &rules);
         // Number and flags of a table with one INT, its names, its columns.
         let table = ends_at(100, 19, b"\x07\0\0\0\0\0\0\0\x01d\0\x01t\0\x01\x03\0\0");
         let Some(EventData::TableMapEvent(described)) = table.read_data().unwrap() else {
@@ -559,7 +600,7 @@ mod tests {
     fn a_transaction_beyond_4_gib_of_its_file_has_its_offset_and_the_position_before_it() {
         let start = Position::File { name: "log.000001".to_owned(), offset: 4 };
         let rules = Rules::default();
-        let mut decoder = Decoder::new(Flavour::MariaDb, By::File, &start, &rules);
+        let mut decoder = Decoder::new(origin(Flavour::MariaDb), By::File, &start, &rules);
         let rotate = [&4_u64.to_le_bytes()[..], b"log.000002"].concat();
         let events = [
             ends_at(300, 162, &[0; 19]),

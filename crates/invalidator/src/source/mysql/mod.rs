@@ -263,14 +263,18 @@ impl MysqlSource {
             None => server.end(self.settings.by).await?,
         };
         let lag = Lag::watch(&self.settings, name);
-        let flavour = server.flavour;
+        let origin = statement::Origin {
+            flavour: server.flavour,
+            has_unlogged_cascades: self.settings.unlogged_cascades == UnloggedCascades::Refuse
+                && !server.logs_cascades(),
+        };
         // Another server may take over the address, and has other files. A position in a file would
         // mean nothing there, so with such positions it must look like a new log.
         let log = match self.settings.by {
             By::Gtid => server.identity().await?,
             By::File => name.to_owned(),
         };
-        let decoder = Decoder::new(flavour, self.settings.by, &position, &self.rules);
+        let decoder = Decoder::new(origin, self.settings.by, &position, &self.rules);
         let stream = server.follow(&self.settings, &position).await?;
         let (stall, stalled) = mpsc::channel(1);
         let recheck = self.recheck(name, stall);
@@ -475,7 +479,8 @@ fn begun(event: &mysql_async::binlog::events::Event) -> Option<u32> {
 /// The effect of a MariaDB or MySQL statement on rows, in a session whose database is `schema`.
 pub(in crate::source) fn effect_of(is_mariadb: bool, schema: &str, text: &str) -> Effect {
     let flavour = if is_mariadb { server::Flavour::MariaDb } else { server::Flavour::MySql };
-    statement::effect(flavour, schema, text.as_bytes())
+    let origin = statement::Origin { flavour, has_unlogged_cascades: true };
+    statement::effect(statement::Session { origin, schema, is_utf8: true }, text.as_bytes())
 }
 
 /// Server error codes for missing rights: on a database, for a login, on a table, on a column, of

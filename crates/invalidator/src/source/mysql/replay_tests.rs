@@ -16,6 +16,7 @@ use mysql_common::binlog::consts::BinlogVersion;
 use super::By;
 use super::decode::Decoder;
 use super::server::Flavour;
+use super::statement::Origin;
 
 /// The keys of a log: the first byte selects the make of the server and the form of positions; then
 /// come packets, each after its length in two bytes.
@@ -30,7 +31,8 @@ fn keys(bytes: &[u8], rules: &Rules) -> Vec<Bytes> {
         }
     };
     let mut reader = EventStreamReader::new(BinlogVersion::Version4);
-    let mut decoder = Decoder::new(flavour, by, &start, rules);
+    let mut decoder =
+        Decoder::new(Origin { flavour, has_unlogged_cascades: true }, by, &start, rules);
     let mut events = Vec::new();
     for packet in common::messages(packets) {
         let Ok(Some(event)) = reader.read(packet) else { break };

@@ -217,6 +217,12 @@ impl Server {
         Ok(self.rows(query).await?.into_iter().next())
     }
 
+    /// True for MySQL from 9.6 on. In other servers, the storage engine itself changes rows where a
+    /// foreign key cascades, and does not log that.
+    pub(super) fn logs_cascades(&self) -> bool {
+        self.flavour == Flavour::MySql && self.version >= (9, 6, 0)
+    }
+
     /// MySQL 8.4 has only the new words.
     fn has_new_words(&self) -> bool {
         self.flavour == Flavour::MySql && self.version >= (8, 2, 0)

@@ -119,6 +119,7 @@ mod tests {
     use super::super::By;
     use super::super::decode::{Damaged, Decoder};
     use super::super::server::Flavour;
+    use super::super::statement::Origin;
     use super::*;
 
     /// A statement without a schema.
@@ -158,7 +159,8 @@ mod tests {
     /// The position after these events, or the reason why the log must be read again.
     fn read(events: &[(u8, Vec<u8>)]) -> Result<String, String> {
         let from = Position::MysqlGtid(GtidSet::default());
-        let mut decoder = Decoder::new(Flavour::MySql, By::Gtid, &from, &Rules::default());
+        let server = Origin { flavour: Flavour::MySql, has_unlogged_cascades: true };
+        let mut decoder = Decoder::new(server, By::Gtid, &from, &Rules::default());
         let description = FormatDescriptionEvent::new(BinlogVersion::Version4);
         for (kind, body) in events {
             let mut bytes = vec![0; 4];

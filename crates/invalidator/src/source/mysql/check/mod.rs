@@ -1,6 +1,7 @@
 //! Checks that a server's log carries the changes that the rules need; their absence would go
 //! unnoticed.
 
+mod filters;
 mod replication;
 mod shifted;
 mod table;
@@ -21,7 +22,7 @@ pub(super) async fn check(
 ) -> Result<Vec<Finding>, SourceError> {
     let mut findings = variables(server, rules).await?;
     findings.extend(positions(server, settings.by).await?);
-    findings.extend(replication::check(server).await?);
+    findings.extend(replication::check(server, rules).await?);
     findings.extend(left_out(server).await?);
     findings.extend(texts(server, rules).await?);
     let image = server.text("SELECT @@GLOBAL.binlog_row_image").await?.to_ascii_uppercase();

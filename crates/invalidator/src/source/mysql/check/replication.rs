@@ -1,9 +1,11 @@
-//! A replica whose replication does not run. Its log lacks the newer changes of its primary, and
-//! looks like the log of an idle server.
+//! A replica whose replication does not run, or leaves out changes. Its log lacks the newer changes
+//! of its primary, and looks like the log of an idle server; or it lacks some changes.
 
+use changes::keys::Rules;
 use mysql_async::Row;
 
 use super::super::server::{Flavour, Server, cell};
+use super::filters;
 use crate::change_source::SourceError;
 use crate::finding::Finding;
 
@@ -12,15 +14,25 @@ const MARIADB_HAS_STOPPED: &str = "SELECT 1 FROM dual WHERE @@GLOBAL.gtid_slave_
     AND @@GLOBAL.read_only NOT IN ('0', 'OFF') AND 0 = (SELECT VARIABLE_VALUE \
     FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Slaves_running')";
 
-/// The first channel whose replication does not run.
-pub(super) async fn check(server: &mut Server) -> Result<Option<Finding>, SourceError> {
-    let rows = match server.rows(server.replica_status()).await {
+/// The first channel whose replication does not run, and what replication leaves out.
+pub(super) async fn check(server: &mut Server, rules: &Rules) -> Result<Vec<Finding>, SourceError> {
+    let channels = match server.rows(server.replica_status()).await {
         // It needs the right SLAVE MONITOR, which nothing else needs.
-        Err(SourceError::Wrong(_)) if server.flavour == Flavour::MariaDb => {
-            let has_stopped = !server.rows(MARIADB_HAS_STOPPED).await?.is_empty();
-            return Ok(has_stopped.then(|| stalled("its replication does not run")));
-        }
-        rows => rows?,
+        Err(SourceError::Wrong(_)) if server.flavour == Flavour::MariaDb => None,
+        rows => Some(rows?),
+    };
+    let filtered = filters::check(server, channels.as_deref(), rules).await?;
+    Ok(filtered.into_iter().chain(stopped(server, channels.as_deref()).await?).collect())
+}
+
+/// The first channel whose replication does not run.
+async fn stopped(
+    server: &mut Server,
+    channels: Option<&[Row]>,
+) -> Result<Option<Finding>, SourceError> {
+    let Some(rows) = channels else {
+        let has_stopped = !server.rows(MARIADB_HAS_STOPPED).await?.is_empty();
+        return Ok(has_stopped.then(|| stalled("its replication does not run")));
     };
     if rows.is_empty() {
         return Ok(None);

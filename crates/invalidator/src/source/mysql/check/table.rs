@@ -139,14 +139,13 @@ async fn kind(
     Ok(findings)
 }
 
-/// The storage engine itself changes rows where a foreign key cascades, and does not log that; from
-/// 9.6 on, MySQL's server changes them and logs the rows.
+/// The foreign keys that change rows of the table without a trace in the log.
 pub(super) async fn cascades(
     server: &mut Server,
     table: &str,
     unlogged: UnloggedCascades,
 ) -> Result<Vec<Finding>, SourceError> {
-    if server.flavour == Flavour::MySql && server.version >= (9, 6, 0) {
+    if server.logs_cascades() {
         return Ok(Vec::new());
     }
     let Some((schema, name)) = table.split_once('.') else { return Ok(Vec::new()) };

@@ -44,10 +44,21 @@ const HARMLESS: [&str; 31] = [
 const ENGINES: [&str; 4] = ["ARIA", "INNODB", "MYISAM", "ROCKSDB"];
 
 /// Objects that may be dropped without a change of any value.
-const DROPPED: [&str; 6] = ["CHECK", "CONSTRAINT", "FOREIGN", "INDEX", "KEY", "PRIMARY"];
+const DROPPED: [&str; 4] = ["CHECK", "INDEX", "KEY", "PRIMARY"];
 
-/// The effect of the statement; the cursor is after `TABLE`.
-pub(super) fn effect(cursor: &mut Cursor<'_>, ignores_rows: bool) -> Effect {
+/// Objects that may be a foreign key, which may have changed rows until then.
+const FOREIGN_KEYS: [&str; 2] = ["CONSTRAINT", "FOREIGN"];
+
+/// The engine with foreign keys. A change to any other one drops them.
+const ENGINE_WITH_KEYS: &str = "INNODB";
+
+/// The effect of the statement; the cursor is after `TABLE`. If foreign keys change rows without a
+/// trace, their end is a change of the rows: the check finds them only while they exist.
+pub(super) fn effect(
+    cursor: &mut Cursor<'_>,
+    ignores_rows: bool,
+    has_unlogged_cascades: bool,
+) -> Effect {
     let _ = cursor.skip("IF") && cursor.skip("EXISTS");
     let Some(table) = cursor.table() else { return Effect::Unknown };
     cursor.skip_wait();
@@ -70,7 +81,9 @@ pub(super) fn effect(cursor: &mut Cursor<'_>, ignores_rows: bool) -> Effect {
                 let Some(other) = part.table() else { return Effect::Unknown };
                 tables.extend([table.clone(), other]);
             }
-            word if !keeps_values(word, &mut part) => tables.push(table.clone()),
+            word if !keeps_values(word, &mut part, has_unlogged_cascades) => {
+                tables.push(table.clone())
+            }
             _ => {}
         }
     }
@@ -78,15 +91,17 @@ pub(super) fn effect(cursor: &mut Cursor<'_>, ignores_rows: bool) -> Effect {
 }
 
 /// True if the part that starts with this word leaves every value unchanged.
-fn keeps_values(word: &str, part: &mut Cursor<'_>) -> bool {
+fn keeps_values(word: &str, part: &mut Cursor<'_>, has_unlogged_cascades: bool) -> bool {
     match word {
         // Cached values have no such column.
         "ADD" => !part.skip("SYSTEM") && !part.skip("PERIOD"),
         "ALTER" => true,
+        "DROP" if FOREIGN_KEYS.iter().any(|word| part.skip(word)) => !has_unlogged_cascades,
         "DROP" => DROPPED.iter().any(|word| part.skip(word)),
         "ENGINE" => {
             part.skip_sign('=');
-            part.name().is_some_and(|name| ENGINES.contains(&name.to_ascii_uppercase().as_str()))
+            let name = part.name().unwrap_or_default().to_ascii_uppercase();
+            name == ENGINE_WITH_KEYS || ENGINES.contains(&name.as_str()) && !has_unlogged_cascades
         }
         word => HARMLESS.contains(&word) && !part.has_outside(&["ENGINE", "UNION"]),
     }

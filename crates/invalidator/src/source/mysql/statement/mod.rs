@@ -8,6 +8,8 @@ mod alter;
 mod cascades;
 mod cursor;
 
+use std::borrow::Cow;
+
 use changes::change::Effect;
 use changes::sql::{Token, Tokens, wide_texts};
 
@@ -50,16 +52,53 @@ pub(super) fn control(text: &str) -> Option<Control> {
     }
 }
 
-/// The statement's effect on rows, in a session whose database is `schema`.
-pub(super) fn effect(flavour: Flavour, schema: &str, statement: &[u8]) -> Effect {
-    let effect = effect_of_text(flavour, schema, &String::from_utf8_lossy(statement));
-    // Names are known only in UTF-8.
-    let unnamed = |text: String| text.replace(|letter: char| !letter.is_ascii(), "\u{fffd}");
-    let others = wide_texts(statement).into_iter().map(unnamed);
-    others.map(|text| effect_of_text(flavour, schema, &text)).fold(effect, either)
+/// The server of a statement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) flavour: Flavour,
+    /// True if a foreign key may have changed rows without a trace in the log, until it is dropped.
+    pub(super) has_unlogged_cascades: bool,
 }
 
-fn effect_of_text(flavour: Flavour, schema: &str, text: &str) -> Effect {
+/// The session of a statement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Session<'s> {
+    pub(super) origin: Origin,
+    /// Its database.
+    pub(super) schema: &'s str,
+    /// True if its texts are UTF-8. In other character sets, the bytes of a name can also be UTF-8,
+    /// of another name.
+    pub(super) is_utf8: bool,
+}
+
+/// True for collations of character sets in which every text with a name is UTF-8.
+///
+/// MariaDB numbers the collations without padding from 1024 on, and those of UCA 14.0.0 from 2048
+/// on.
+pub(super) const fn is_utf8(collation: u16) -> bool {
+    let padded = if collation >= 1024 && collation < 2048 { collation - 1024 } else { collation };
+    // ascii, binary, utf8mb3 and utf8mb4; the last two together.
+    matches!(padded, 11 | 65 | 63 | 33 | 76 | 83 | 45 | 46 | 192..=247 | 255..=323 | 576..=639)
+        || collation >= 2048 && collation < 2560
+}
+
+/// The statement's effect on rows.
+pub(super) fn effect(session: Session<'_>, statement: &[u8]) -> Effect {
+    let text = String::from_utf8_lossy(statement);
+    // Names are known only in UTF-8.
+    let unnamed = |text: &str| text.replace(|letter: char| !letter.is_ascii(), "\u{fffd}");
+    if session.is_utf8 && matches!(text, Cow::Borrowed(_)) {
+        return effect_of_text(session, &text);
+    }
+    let effect = match session.is_utf8 {
+        true => effect_of_text(session, &text),
+        false => effect_of_text(session, &unnamed(&text)),
+    };
+    let others = wide_texts(statement).into_iter();
+    others.map(|text| effect_of_text(session, &unnamed(&text))).fold(effect, either)
+}
+
+fn effect_of_text(session: Session<'_>, text: &str) -> Effect {
     let read = |escapes| {
         if let Some(table) = emptied_by_server(Tokens::new(text, escapes)) {
             return Effect::Tables(vec![table]);
@@ -73,7 +112,7 @@ fn effect_of_text(flavour: Flavour, schema: &str, text: &str) -> Effect {
             }
             Some(first) => {
                 let all: Vec<_> = std::iter::once(first).chain(tokens).collect();
-                Reader { flavour, schema }.effect(&all)
+                Reader { session }.effect(&all)
             }
         }
     };
@@ -180,15 +219,14 @@ const OBJECTS: [&str; 10] = [
 const OBJECTS_OF_MARIADB: [&str; 2] = ["PACKAGE", "SEQUENCE"];
 const OBJECTS_OF_MYSQL: [&str; 5] = ["INSTANCE", "LIBRARY", "LOGFILE", "REFERENCE", "RESOURCE"];
 
-/// Reads statements of a server in a session of a database.
+/// Reads statements of a session.
 struct Reader<'r> {
-    flavour: Flavour,
-    schema: &'r str,
+    session: Session<'r>,
 }
 
 impl Reader<'_> {
     fn effect(&self, tokens: &[Token<'_>]) -> Effect {
-        let mut cursor = Cursor::new(tokens, self.schema);
+        let mut cursor = Cursor::new(tokens, self.session.schema);
         let Some(verb) = cursor.word() else { return Effect::Unknown };
         match verb.as_str() {
             verb if HARMLESS.contains(&verb) => Effect::None,
@@ -228,7 +266,7 @@ impl Reader<'_> {
     }
 
     fn is_harmless(&self, object: &str) -> bool {
-        let more: &[&str] = match self.flavour {
+        let more: &[&str] = match self.session.origin.flavour {
             Flavour::MariaDb => &OBJECTS_OF_MARIADB,
             Flavour::MySql => &OBJECTS_OF_MYSQL,
         };
@@ -290,7 +328,10 @@ impl Reader<'_> {
         let Some((before, object)) = self.object(cursor) else { return Effect::Unknown };
         match object.as_str() {
             // IGNORE drops rows that a new unique key does not allow.
-            "TABLE" => alter::effect(cursor, before.iter().any(|word| word == "IGNORE")),
+            "TABLE" => {
+                let drops_rows = before.iter().any(|word| word == "IGNORE");
+                alter::effect(cursor, drops_rows, self.session.origin.has_unlogged_cascades)
+            }
             "TABLES" => Effect::Unknown,
             _ => Effect::None,
         }
