@@ -496,7 +496,7 @@ fn cascades_are_seen(brand: Brand) {
     }
     invalidator.start(&[]);
     database.sql(
-        "ALTER TABLE pets DROP FOREIGN KEY owned, \
+        "ALTER TABLE pets \
          ADD CONSTRAINT owner FOREIGN KEY (owner) REFERENCES users (id) ON DELETE CASCADE",
     );
     let wanted = "table shop.pets: foreign key owner changes rows";

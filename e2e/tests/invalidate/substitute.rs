@@ -51,11 +51,20 @@ fn an_unfit_second_server_of_postgresql_ends_nothing() {
 }
 
 const ITEM_KEYS: &str = "[keys.tables]\n\"shop.items\" = \"item:{id}\"";
+/// A user with the rights that `setup` grants.
+const READER: &str = "CREATE USER reader IDENTIFIED BY 'secret'; GRANT SELECT ON shop.* TO reader; \
+    GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader";
+
 const ALL: [&str; 3] = ["item:1", "item:2", "item:3"];
 
 /// A primary, and its replica, which has everything.
 fn primary_and_replica(brand: Brand) -> (Database, Mysqld) {
-    let (primary, replica) = (Mysqld::start(brand, 1, &[]), Mysqld::start(brand, 2, &[]));
+    primary_and_replica_with(brand, &[])
+}
+
+/// The same; the replica has these flags.
+fn primary_and_replica_with(brand: Brand, flags: &[&str]) -> (Database, Mysqld) {
+    let (primary, replica) = (Mysqld::start(brand, 1, &[]), Mysqld::start(brand, 2, flags));
     primary.reset_log();
     replica.reset_log();
     primary.sql("CREATE TABLE items (id BIGINT PRIMARY KEY)");
@@ -125,11 +134,8 @@ fn a_replica_that_does_not_replicate_is_left() {
 fn a_replica_that_does_not_replicate_is_followed_if_it_is_the_only_one() {
     for brand in Brand::ALL {
         let (_primary, replica) = primary_and_replica(brand);
-        replica.sql(
-            "CREATE USER reader IDENTIFIED BY 'secret'; GRANT SELECT ON shop.* TO reader; \
-             GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO reader; \
-             SET GLOBAL read_only = 1",
-        );
+        replica.sql(READER);
+        replica.sql("SET GLOBAL read_only = 1");
         replica.stop_following();
         let server = cache();
         for user in ["holdall", "reader"] {
@@ -143,6 +149,30 @@ fn a_replica_that_does_not_replicate_is_followed_if_it_is_the_only_one() {
             invalidator.until("cluster:c0:delivered", |count| count > 0);
             let noted = || invalidator.log().contains("its replication does not run");
             eventually("a note about replication", noted);
+        }
+    }
+}
+
+#[test]
+fn a_replica_that_leaves_out_changes_is_refused() {
+    for brand in Brand::ALL {
+        let of_servers = "--replicate-wild-ignore-table=mysql.%";
+        let flags = [of_servers, "--replicate-ignore-table=shop.items"];
+        for (flags, is_refused) in [(&flags[..1], false), (&flags[..], true)] {
+            let (_primary, replica) = primary_and_replica_with(brand, flags);
+            replica.sql(READER);
+            for user in ["holdall", "reader"] {
+                let source =
+                    mysqld_source(&[&replica], "").replace("\"holdall\"", &format!("\"{user}\""));
+                let mut invalidator = Invalidator::new(&source, ITEM_KEYS, &[cache().addr()], "");
+                if !is_refused {
+                    assert_eq!(invalidator.run("check", &[]), "ok\n", "{brand:?} {user}");
+                    continue;
+                }
+                let said = invalidator.refusal("check", &[]).to_ascii_lowercase();
+                assert!(said.contains("replicate_ignore_table = shop.items"), "{said}");
+                assert!(!said.contains("mysql.%"), "{said}");
+            }
         }
     }
 }
