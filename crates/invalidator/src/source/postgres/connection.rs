@@ -307,10 +307,13 @@ impl Connection {
             return match self.received().await? {
                 Incoming::Message(Message::CopyData(body)) => Ok(body.into_bytes()),
                 Incoming::Message(Message::ErrorResponse(body)) => Err(refusal(body.fields())),
-                Incoming::Message(Message::NoticeResponse(body)) => match said(body.fields()) {
-                    (code, message) if is_of_skipped(&code) => Err(Failure::Skipped(message)),
-                    _ => continue,
-                },
+                Incoming::Message(Message::NoticeResponse(body)) => {
+                    let said = said(body.fields());
+                    if !is_of_skipped(&said.code, &said.file) {
+                        continue;
+                    }
+                    Err(Failure::Skipped(said.message))
+                }
                 Incoming::Message(Message::CopyDone) => Err(Failure::Closed),
                 _ => Err(Failure::Unexpected("in replication")),
             };
@@ -413,27 +416,38 @@ fn texts(row: &DataRowBody) -> Result<Vec<String>, Failure> {
 
 /// The server's error message.
 fn refusal(fields: ErrorFields<'_>) -> Failure {
-    let (code, message) = said(fields);
+    let Said { code, message, .. } = said(fields);
     Failure::Refused { code, message }
 }
 
-/// The SQLSTATE of an error or a notice, and its message with the detail.
-fn said(mut fields: ErrorFields<'_>) -> (String, String) {
-    let (mut code, mut message, mut detail) = (String::new(), String::new(), String::new());
+/// An error or a notice.
+#[derive(Default)]
+struct Said {
+    /// The SQLSTATE.
+    code: String,
+    /// The message with the detail.
+    message: String,
+    /// The server's source file that sent it.
+    file: String,
+}
+
+fn said(mut fields: ErrorFields<'_>) -> Said {
+    let (mut said, mut detail) = (Said::default(), String::new());
     // A damaged field ends the list; the fields before it are still useful.
     while let Ok(Some(field)) = fields.next() {
         let part = match field.type_() {
-            b'C' => &mut code,
-            b'M' => &mut message,
+            b'C' => &mut said.code,
+            b'M' => &mut said.message,
             b'D' => &mut detail,
+            b'F' => &mut said.file,
             _ => continue,
         };
         *part = String::from_utf8_lossy(field.value_bytes()).into_owned();
     }
     if !detail.is_empty() {
-        message = format!("{message} ({detail})");
+        said.message = format!("{} ({detail})", said.message);
     }
-    (code, message)
+    said
 }
 
 /// A name as SQL writes it.
@@ -616,8 +630,17 @@ pub(super) mod tests {
         far.write_all(&message(b'N', b"SNOTICE\0C00000\0Mother\0\0")).await.unwrap();
         far.write_all(&message(b'd', b"kxyz")).await.unwrap();
         assert_eq!(connection.replicated().await.unwrap(), &b"kxyz"[..]);
+        // PostgreSQL 17 waits for a standby, and skips nothing.
+        let waits = b"SWARNING\0VWARNING\0C55000\0Mreplication slot \"ps9\" specified in parameter \
+                      \"synchronized_standby_slots\" does not have active_pid\0DLogical replication is \
+                      waiting on the standby associated with replication slot \"ps9\".\0Fslot.c\0\
+                      L2800\0RStandbySlotsHaveCaughtup\0\0";
+        far.write_all(&message(b'N', waits)).await.unwrap();
+        far.write_all(&message(b'd', b"kxyz")).await.unwrap();
+        assert_eq!(connection.replicated().await.unwrap(), &b"kxyz"[..]);
         let warning = b"SWARNING\0VWARNING\0C55000\0Mskipped loading publication \"cached\"\0\
-                        DThe publication does not exist at this point in the WAL.\0\0";
+                        DThe publication does not exist at this point in the WAL.\0\
+                        Fpgoutput.c\0L1827\0RLoadPublications\0\0";
         far.write_all(&message(b'N', warning)).await.unwrap();
         let Err(Failure::Skipped(why)) = connection.replicated().await else { panic!() };
         assert_eq!(

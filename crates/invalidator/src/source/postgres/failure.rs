@@ -117,10 +117,12 @@ fn is_of_place(code: &str) -> bool {
     code.starts_with("22") || code == "42704"
 }
 
-/// True for the SQLSTATE of a warning that the server skips changes. PostgreSQL 18 sends it where
-/// earlier versions end the log with 42704: the publication did not exist there.
-pub(super) fn is_of_skipped(code: &str) -> bool {
-    code == "55000"
+/// True if a warning says that the server skips changes. PostgreSQL 18 sends it where earlier
+/// versions end the log with 42704: the publication did not exist there. Only the plugin that reads
+/// the publication skips changes. PostgreSQL 17 sends the same SQLSTATE from `slot.c` while it only
+/// waits for a standby of `synchronized_standby_slots`. The file is not translated, as the text is.
+pub(super) fn is_of_skipped(code: &str, file: &str) -> bool {
+    code == "55000" && file == "pgoutput.c"
 }
 
 /// `character_not_in_repertoire` and `untranslatable_character`.
