@@ -52,6 +52,11 @@ impl Notes {
         self.0.lock().new.extend(notes);
     }
 
+    /// Records a note about a server that no check makes.
+    pub(crate) fn add(&self, note: &Finding) {
+        self.0.lock().new.push(format!("warning: {}", note.text));
+    }
+
     /// The notes that are new since they were last taken.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().new)

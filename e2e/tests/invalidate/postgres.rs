@@ -202,6 +202,12 @@ fn missing_log_contents_are_refused_at_the_start() {
     database.sql("ALTER TABLE others ADD is_open BOOL");
     let said = check("[keys.tables]\n\"public.others\" = \"{is_open}\"");
     assert!(said.contains("column 'is_open' is a bool"), "{said}");
+    // Its text is the name of another object, which may be renamed.
+    for kind in ["regclass", "regrole", "regtype[]"] {
+        database.sql(&format!("ALTER TABLE others DROP IF EXISTS named, ADD named {kind}"));
+        let said = check("[keys.tables]\n\"public.others\" = \"{named}\"");
+        assert!(said.contains(&format!("column 'named' is a {kind}")), "{said}");
+    }
     let wrong = source(&database).replace("secret", "wrong");
     let mut invalidator = Invalidator::new(&wrong, USER_KEYS, &[server.addr()], "");
     assert!(invalidator.refusal("run", &[]).contains("password"));
@@ -385,6 +391,8 @@ fn a_promoted_server_with_the_whole_log_is_followed_to_its_new_timeline() {
     database.restart_on_new_timeline();
     database.sql("INSERT INTO users VALUES (2, NULL, '')");
     until_absent(&server, &KEYS, &["user:1", "user:2"], &invalidator);
+    let note = "it was promoted after timeline 1 and is on timeline 2";
+    assert!(invalidator.log().contains(note), "{}", invalidator.log());
     ends_on_timeline(&mut invalidator, 2);
     invalidator.start(&[]);
     fill(&server, &KEYS);

@@ -67,18 +67,18 @@ fn standbys_have_slots(database: &Postgres) -> bool {
 fn setup_creates_failover_slots_if_the_primary_waits_for_standbys() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
-    let version: u32 = database.sql("SHOW server_version_num").trim().parse().unwrap();
+    let is_new = !is_before_17(&database);
     let server = cache();
     let source = source(&database, 60_000);
     let invalidator = Invalidator::new(&source, KEYS, &[server.addr()], "");
     set_up(&invalidator, &[]);
     assert!(!standbys_have_slots(&database), "it may be promoted without the log's end");
     set_up(&invalidator, &["--remove"]);
-    if version >= 170_000 {
+    if is_new {
         wait_for_standby(&database);
     }
     set_up(&invalidator, &[]);
-    assert_eq!(standbys_have_slots(&database), version >= 170_000);
+    assert_eq!(standbys_have_slots(&database), is_new);
 }
 
 /// Makes the primary wait for a standby, which PostgreSQL supports from 17 on.
@@ -91,13 +91,21 @@ fn wait_for_standby(database: &Postgres) {
     }
 }
 
+/// True for a PostgreSQL without failover slots and the setting `event_triggers`.
+fn is_before_17(database: &Postgres) -> bool {
+    let version: u32 = database.sql("SHOW server_version_num").trim().parse().unwrap();
+    if version < 170_000 {
+        println!("not run with PostgreSQL before 17");
+    }
+    version < 170_000
+}
+
 /// The slot is created before the primary waits for a standby.
 #[test]
 fn a_slot_without_failover_is_reported_with_the_fix() {
     let database = Postgres::start(&[]);
     database.sql(TABLES);
-    if database.sql("SHOW server_version_num").trim().parse::<u32>().unwrap() < 170_000 {
-        println!("not run: PostgreSQL before 17 has no slots of standbys");
+    if is_before_17(&database) {
         return;
     }
     let server = cache();
@@ -125,6 +133,90 @@ fn a_slot_without_failover_is_reported_with_the_fix() {
     invalidator.kill();
     database.replication(mend);
     assert!(standbys_have_slots(&database));
+    let said = invalidator.run("check", &[]);
+    assert!(!said.contains(mend) && said.ends_with("ok\n"), "{said}");
+}
+
+/// The primary warns that it waits, with the SQLSTATE of the warning that it skips changes.
+#[test]
+fn a_standby_that_is_away_delays_deletes_and_is_no_gap() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    if is_before_17(&database) {
+        return;
+    }
+    wait_for_standby(&database);
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database, 100), KEYS, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    assert!(standbys_have_slots(&database));
+    database.sql("SELECT pg_create_physical_replication_slot('standby', true)");
+    let note = "no standby uses standby of synchronized_standby_slots";
+    let said = invalidator.run("check", &[]);
+    assert!(said.contains(note) && said.ends_with("\nok\n"), "{said}");
+    invalidator.start(&[]);
+    fill(&server, &NAMES);
+    database.sql("UPDATE users SET mail = 'b'");
+    until_said(&invalidator, note);
+    invalidator.until("cluster:c0:canary_late", |late| late == 1);
+    assert!(invalidator.is_running(), "{}", invalidator.log());
+    // The standby is given up.
+    database.sql("ALTER SYSTEM SET synchronized_standby_slots = ''");
+    database.sql("SELECT pg_reload_conf()");
+    until_absent(&server, &NAMES, &["user:1"], &invalidator);
+    assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+}
+
+/// As without `setup`, the repeated check finds a publication that was changed and changed back.
+#[test]
+fn checks_replace_event_triggers_that_are_off() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    if is_before_17(&database) {
+        return;
+    }
+    let server = cache();
+    let mut invalidator = Invalidator::new(&source(&database, 100), KEYS, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    invalidator.start(&[]);
+    database.sql("ALTER DATABASE shop SET event_triggers = off");
+    until_said(&invalidator, "event_triggers is off for");
+    assert_eq!(invalidator.stat("gaps"), Some(0), "{}", invalidator.log());
+    // In one transaction.
+    database.sql(
+        "ALTER PUBLICATION cached SET (publish = 'insert'); \
+         ALTER PUBLICATION cached SET (publish = 'insert, update, delete, truncate')",
+    );
+    invalidator.until("gaps", |count| count > 0);
+    until_said(&invalidator, "is not what it was");
+}
+
+#[test]
+fn settings_that_lose_changes_are_reported() {
+    let database = Postgres::start(&[]);
+    database.sql(TABLES);
+    let server = cache();
+    let invalidator = Invalidator::new(&source(&database, 60_000), KEYS, &[server.addr()], "");
+    set_up(&invalidator, &[]);
+    let reported = |setting: &str| {
+        let said = invalidator.run("check", &[]);
+        assert!(said.ends_with("ok\n"), "{said}");
+        said.contains(&format!("note: {}: {setting} is off for", database.addr()))
+    };
+    let is_new = !is_before_17(&database);
+    for setting in ["synchronous_commit", "event_triggers"] {
+        if setting == "event_triggers" && !is_new {
+            continue;
+        }
+        assert!(!reported(setting));
+        for (place, value) in [("DATABASE shop", "off"), ("ROLE holdall", "FALSE")] {
+            database.sql(&format!("ALTER {place} SET {setting} = {value}"));
+            assert!(reported(setting), "{place}");
+            database.sql(&format!("ALTER {place} SET {setting} = on"));
+            assert!(!reported(setting), "{place}");
+            database.sql(&format!("ALTER {place} RESET {setting}"));
+        }
+    }
     assert_eq!(invalidator.run("check", &[]), "ok\n");
 }
 

@@ -209,6 +209,7 @@ impl PostgresSource {
         // This comes before its timeline: a server promoted later continues with another.
         let was_standby = is_standby(&mut connection).await.map_err(failed)?;
         let history = timeline::history(&mut connection).await.map_err(failed)?;
+        let promoted = from.and_then(|position| timeline::promoted(&history, position));
         let from = match from {
             None => None,
             Some(position) => {
@@ -240,6 +241,9 @@ impl PostgresSource {
             if !is_standby(&mut other).await.map_err(failed)? {
                 return Err(SourceError::Lost(format!("{server}: it has just been promoted")));
             }
+        }
+        if let Some(note) = promoted {
+            self.notes.add(&note.of(server));
         }
         let mut decoder = Decoder::new(&self.rules, start);
         decoder.set_change_prefix(setup::message_prefix(&settings.slot));

@@ -4,10 +4,11 @@
 //! (`TIMELINE_HISTORY`).
 
 use changes::pgoutput::History;
-use changes::position::lsn;
+use changes::position::{Position, lsn};
 
 use super::connection::Connection;
 use super::failure::{Failure, NO_SUCH_FILE};
+use crate::finding::Finding;
 
 /// Queries the server over a replication connection.
 pub(super) async fn history(connection: &mut Connection) -> Result<History, Failure> {
@@ -23,6 +24,22 @@ pub(super) async fn history(connection: &mut Connection) -> Result<History, Fail
     History::parse(system, present, end, &file).ok_or(NO_HISTORY)
 }
 
+/// A note about a server that was promoted after this position. A slot that standbys copy never
+/// sends what they lack, so nothing shows which commits were lost.
+pub(super) fn promoted(history: &History, position: &Position) -> Option<Finding> {
+    let Position::Lsn { timeline: Some(present), .. } = history.position(u64::MAX) else {
+        return None;
+    };
+    let Position::Lsn { timeline: Some(timeline), .. } = *position else { return None };
+    (timeline < present).then(|| {
+        Finding::note(format!(
+            "it was promoted after timeline {timeline} and is on timeline {present}: commits that \
+             it had not received are lost, and readers may have cached them. Run holdall \
+             invalidate flush, unless it had received every commit"
+        ))
+    })
+}
+
 const NO_HISTORY: Failure = Failure::Unexpected("no history of its timeline");
 
 /// The server's history of a timeline; empty if it lacks the file, because the earlier timelines
@@ -35,5 +52,22 @@ async fn file(connection: &mut Connection, timeline: u32) -> Result<String, Fail
         }
         Err(Failure::Refused { code, .. }) if code == NO_SUCH_FILE => Ok(String::new()),
         Err(failure) => Err(failure),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promotion_after_the_position_is_noted() {
+        let history = History::parse(7, 2, 0x900, "1 0/300 a\n").unwrap();
+        let noted =
+            |lsn, timeline| promoted(&history, &Position::Lsn { lsn, timeline, system: Some(7) });
+        let note = noted(0x300, Some(1)).unwrap();
+        assert!(!note.is_fatal && note.text.contains("timeline 1 and is on timeline 2"));
+        assert_eq!(noted(0x400, Some(2)), None);
+        assert_eq!(noted(0x300, None), None, "unknown");
+        assert_eq!(promoted(&History::default(), &Position::of_lsn(7)), None);
     }
 }

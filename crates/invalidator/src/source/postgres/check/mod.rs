@@ -31,6 +31,8 @@ pub(super) async fn check(
     }
     findings.extend(foreign_slot(connection, &settings.slot).await?);
     findings.extend(failover(connection, settings).await?);
+    findings.extend(awaited(connection, &settings.slot).await?);
+    findings.extend(off(connection).await?);
     findings.extend(standby(connection).await?);
     findings.extend(encodings(connection, settings, rules).await?);
     let publication = literal(&settings.publication);
@@ -154,6 +156,53 @@ async fn failover(
     }))
 }
 
+/// Reports a standby that is away, if the primary sends the slot only what its standbys have.
+async fn awaited(connection: &mut Connection, slot: &str) -> Result<Option<Finding>, Failure> {
+    let query = format!(
+        "SELECT string_agg(name, ', ') FROM pg_replication_slots s, unnest(string_to_array(\
+         current_setting('synchronized_standby_slots', true), ',')) one, btrim(one, ' \"') name \
+         WHERE s.slot_name = {} AND to_jsonb(s) ->> 'failover' = 'true' AND name <> '' \
+         AND NOT pg_is_in_recovery() \
+         AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = name AND active)",
+        literal(slot)
+    );
+    let names = connection.text(&query).await?;
+    Ok((!names.is_empty()).then(|| {
+        Finding::note(format!(
+            "no standby uses {names} of synchronized_standby_slots, and the primary sends no \
+             changes until one does"
+        ))
+    }))
+}
+
+/// Reports settings that are off and with which changes are lost.
+async fn off(connection: &mut Connection) -> Result<Vec<Finding>, Failure> {
+    let query = format!(
+        "SELECT {}::text, {}::text",
+        setup::is_off("event_triggers"),
+        setup::is_off("synchronous_commit")
+    );
+    let rows = connection.rows_of(&query).await?;
+    let Some([event_triggers, synchronous_commit]) = rows.first() else { return Ok(Vec::new()) };
+    let mut findings = Vec::new();
+    if event_triggers == "true" {
+        findings.push(Finding::note(
+            "event_triggers is off for the server, the database or a role: the event trigger of \
+             setup reports nothing there, and only repeated checks find such changes"
+                .to_owned(),
+        ));
+    }
+    if synchronous_commit == "true" {
+        findings.push(Finding::note(
+            "synchronous_commit is off for the server, the database or a role: a crash of the \
+             server can lose commits that readers have cached. Run holdall invalidate flush after \
+             a crash"
+                .to_owned(),
+        ));
+    }
+    Ok(findings)
+}
+
 /// Reports a standby that gets nothing from its primary, or does not apply it: its log looks like
 /// the log of an idle server.
 async fn standby(connection: &mut Connection) -> Result<Option<Finding>, Failure> {
@@ -192,7 +241,14 @@ async fn room(connection: &mut Connection, slot: &str) -> Result<Option<LogRoom>
 }
 
 /// Types whose text depends on settings, or differs between languages.
-const OTHER_TEXTS: &str = "'bool', 'float4', 'float8', 'timestamp', 'timestamptz', 'timetz', 'interval', 'bytea', 'money'";
+///
+/// Those from `regclass` on are numbers whose text is the name of another object: it depends on the
+/// search path, and changes without a change of the row.
+const OTHER_TEXTS: &str = "'bool', 'float4', 'float8', 'timestamp', 'timestamptz', 'timetz', \
+                           'interval', 'bytea', 'money', 'regclass', 'regcollation', 'regconfig', \
+                           'regdatabase', 'regdictionary', 'regnamespace', 'regoper', \
+                           'regoperator', 'regproc', 'regprocedure', 'regrole', 'regtype', \
+                           'aclitem'";
 
 /// A table or partition that has rows.
 struct Holder {

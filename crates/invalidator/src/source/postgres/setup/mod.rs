@@ -41,14 +41,30 @@ fn schema(slot: &str) -> String {
 }
 
 /// A query for the tables whose changes the event trigger reports, one per line, and [`VERSION`];
-/// empty if the trigger is absent or disabled.
+/// empty if the trigger is absent or disabled, or if event triggers are off for the server, the
+/// database or a role.
 pub(super) fn told_tables(slot: &str) -> String {
     let schema = schema(slot);
     format!(
         "SELECT obj_description(e.oid, 'pg_event_trigger') FROM pg_event_trigger e WHERE evtname = {} \
-         AND 2 = (SELECT count(*) FROM pg_event_trigger WHERE evtenabled IN ('O', 'A') AND evtname IN ({0}, {}))",
+         AND 2 = (SELECT count(*) FROM pg_event_trigger WHERE evtenabled IN ('O', 'A') AND evtname IN ({0}, {})) \
+         AND NOT {}",
         literal(&schema),
-        literal(&format!("{schema}_rewrite"))
+        literal(&format!("{schema}_rewrite")),
+        is_off("event_triggers")
+    )
+}
+
+/// A condition: the setting is off for new sessions of the server, of this database or of a role.
+/// False for settings that the server does not have.
+pub(super) fn is_off(setting: &str) -> String {
+    // A role's or database's setting has the text of its statement.
+    format!(
+        "(COALESCE(current_setting('{setting}', true) = 'off', false) \
+         OR EXISTS (SELECT FROM pg_db_role_setting, unnest(setconfig) one \
+         WHERE setdatabase IN (SELECT 0 UNION ALL \
+         SELECT oid FROM pg_database WHERE datname = current_database()) \
+         AND one ~* '^{setting}=(of|f|n|0)'))"
     )
 }
 
