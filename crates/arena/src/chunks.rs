@@ -29,7 +29,7 @@
 
 use crate::LINE_BYTES;
 use crate::names::{ALIGNMENT, Names};
-use crate::region::{Region, prefetch};
+use crate::region::Region;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{ChunkRef, birth, version};
 use std::io;
@@ -339,10 +339,11 @@ impl Arena {
         unsafe { &*header }
     }
 
-    /// Fetches the chunk's first line.
+    /// Fetches the chunk's first line. The reference may be of an earlier section: if the page was
+    /// recut since, it may name a byte outside of the arena, which is not fetched.
     #[inline]
     pub fn prefetch(&self, chunk: ChunkRef) {
-        prefetch(std::ptr::from_ref(self.header(chunk)));
+        self.words.prefetch_byte(self.offset(chunk));
     }
 
     /// Fetches the lines of a small item. Chunks are not aligned to lines, so 112 bytes may touch
@@ -554,5 +555,25 @@ impl Header {
         // Acquire: partner of the Release in the store's `deleted::keep` and `Item::renew`; the
         // deadline of a deleted item is visible.
         Shape(self.shape.load(Ordering::Acquire))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A note of an earlier section may name a high place of a page that has few chunks now.
+    #[test]
+    fn a_chunk_of_an_earlier_cut_is_fetched_without_a_check() {
+        let (page_bytes, pages) = (1 << 16, 2);
+        let names = Names::by_place(page_bytes, 12, Region::reserve(pages).unwrap());
+        let words = (pages * page_bytes + SLACK_BYTES) / size_of::<AtomicU64>();
+        let arena = Arena::new(Region::reserve(words).unwrap(), names);
+        arena.cut_into(1, 72);
+        let last = arena.chunk(1, page_bytes / 72 - 1, 72);
+        arena.prefetch(last);
+        arena.cut_into(1, CHUNK_BYTES_MAX);
+        assert!(arena.offset(last) > words * size_of::<AtomicU64>(), "else nothing is shown");
+        arena.prefetch(last);
     }
 }
