@@ -174,3 +174,30 @@ fn a_store_with_any_small_limit_holds_items() {
         assert!(get(&me, b"key").is_some(), "{megabytes} MB");
     }
 }
+
+/// Each overwrite leaves a hole in a bag. Bags are compacted before they run out of blocks, by the
+/// storing thread if the cleaner is late.
+#[test]
+fn overwrites_in_a_raised_limit_are_never_refused() {
+    for has_cleaner in [false, true] {
+        let config = Config { item_bytes_max: 64 << 10, memory_bytes: MIB, ..Config::default() };
+        let store = Store::new(config).unwrap();
+        let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+        cleaner.step(1, 1);
+        store.set_memory_limit(4 * MIB).unwrap();
+        me.begin_turn(1);
+        let (items, overwrites) = (20_000, 700_000);
+        assert_eq!(fill(&me, &mut cleaner, 0, items, 4), items);
+        let mut random = 1_u32;
+        for number in 0..overwrites {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            set(&me, &key((random >> 8) % items), b"abcd", 0, 0).unwrap();
+            me.quiesce();
+            if has_cleaner && number % 5000 == 0 {
+                work(&me, &mut cleaner, 4);
+            }
+        }
+        assert_eq!(found(&me, 0..items), items as usize);
+        assert_eq!(store.stats().evictions, 0, "holes are used before items are evicted");
+    }
+}

@@ -61,6 +61,8 @@ impl World {
             let item = self.blocks.slot(position).swap(0, Ordering::AcqRel);
             taken.extend((item != 0).then_some(item));
         }
+        // Its blocks leave one by one, as in a merge.
+        self.list.trim(&mut order, &self.blocks, closing, 0);
         self.list.free(&mut order, &self.blocks, closing);
         taken
     }

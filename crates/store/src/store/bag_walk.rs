@@ -7,7 +7,7 @@ use super::Store;
 use crate::lru::recency::Tick;
 use crate::lru::{Bag, BagList, Part};
 use crate::stats::{BagStats, Count};
-use arena::blocks::BlockId;
+use arena::blocks::{BlockId, Blocks};
 use narrow::to_u32;
 
 /// Blocks, of 60 slots each, that one step examines.
@@ -67,7 +67,8 @@ impl BagWalk {
 }
 
 impl Store {
-    /// Does one step of a walk. Bags that the cleaner frees during the walk are left out.
+    /// Does one step of a walk. Bags that are freed or compacted during the walk may be left
+    /// out.
     pub fn walk_bags(&self, walk: &mut BagWalk) -> BagStep {
         let Some(list) = self.lists.get(walk.list) else { return BagStep::Ended };
         let order = list.order.lock();
@@ -87,11 +88,13 @@ impl Store {
             items: 0,
             slots: 0,
         });
-        if order.bags().all(|other| other != index) || bag.opened_tick() != from.opened {
+        let of_block = self.blocks.bag_at(Blocks::position(from.block, 0));
+        let has_left = from.block != 0 && of_block != (list.id(), index);
+        let is_gone = order.bags().all(|other| other != index);
+        if is_gone || bag.opened_tick() != from.opened || has_left {
             walk.pass();
             return BagStep::More;
         }
-        // Blocks of a bag that was not freed have not moved.
         let ((items, slots), next) = bag.items_from(&self.blocks, from.block, BLOCKS_PER_STEP);
         let (items, slots) = (from.items + items, from.slots + slots);
         if let Some(block) = next {

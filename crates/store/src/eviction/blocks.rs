@@ -1,0 +1,178 @@
+//! Freeing bag blocks while few are free.
+//!
+//! An item that leaves its bag leaves a hole, so the bags of overwritten items have many more slots
+//! than items. The cleaner compacts them while blocks are short. A storing thread that has taken a
+//! block in that time frees others before its next store, outside of all locks: it compacts a bag
+//! with holes, or else evicts. So stores use up the last blocks only while neither is possible.
+
+use super::clean::{compact, is_compactible, merge, next_of};
+use super::evict::evict;
+use crate::linked::ReadGuard;
+use crate::lru::BagList;
+use crate::slabs::ClassId;
+use crate::stats::Count;
+use crate::thread::ThreadState;
+use arena::blocks::SLOTS;
+use std::cmp::Reverse;
+use std::rc::Rc;
+
+/// Attempts by one store. Each frees some blocks, unless other threads delay it.
+const ROUNDS: usize = 32;
+/// Blocks of a bag compacted under one order lock, which bounds the wait of a store that needs
+/// memory.
+const BLOCKS_PER_LOCK: usize = 16;
+/// Items evicted together.
+const BATCH: usize = 32;
+
+/// A list, and the number of its bags' slots and of their holes.
+#[derive(Clone, Copy, Debug)]
+struct Slots {
+    class: ClassId,
+    slots: u64,
+    holes: u64,
+}
+
+/// Frees bag blocks until they are no longer short. Does nothing inside a section: other threads
+/// might wait for this one, which holds a lock there.
+#[cold]
+pub(crate) fn make_blocks(thread: &Rc<ThreadState>) {
+    let store = &*thread.store;
+    if thread.depth() > 0 {
+        return;
+    }
+    for _ in 0..ROUNDS {
+        if !store.blocks.is_short() {
+            break;
+        }
+        // Bags that closed a short time ago may be settled.
+        thread.settle();
+        let mut lists: Vec<Slots> = store.lists.iter().map(|list| slots_of(thread, list)).collect();
+        lists.sort_unstable_by_key(|list| Reverse(list.holes));
+        let mut sparse = lists.iter().filter(|list| list.holes * 4 > list.slots);
+        if sparse.any(|list| compact_list(thread, list.class)) {
+            continue;
+        }
+        let largest = lists.iter().max_by_key(|list| list.slots).filter(|_| store.evict);
+        if largest.is_none_or(|list| evict(thread, list.class, BATCH) == 0) {
+            break;
+        }
+    }
+    thread.set_owes_blocks(store.blocks.is_short());
+}
+
+fn slots_of(thread: &ThreadState, list: &BagList) -> Slots {
+    let store = &*thread.store;
+    let order = list.order.lock();
+    let slots = order.bags().map(|bag| u64::from(list.bag(bag).capacity())).sum::<u64>();
+    drop(order);
+    let items = store.counters.of_class(list.id(), Count::Items);
+    Slots { class: list.id(), slots, holes: slots.saturating_sub(items) }
+}
+
+/// Compacts the first blocks of a bag, or merges a bag of one block into the next. `true` if a
+/// block became free.
+fn compact_list(thread: &Rc<ThreadState>, class: ClassId) -> bool {
+    let store = &*thread.store;
+    let (list, blocks) = (store.list(class), &store.blocks);
+    let mut order = list.order.lock();
+    let bags: Vec<u8> = order.bags().collect();
+    for bag in bags {
+        let is_closed = |bag| !list.is_newest(bag) && list.bag(bag).is_settled(&store.qsbr);
+        if !is_closed(bag) {
+            continue;
+        }
+        let _guard = ReadGuard::open(thread);
+        if is_compactible(thread, list, bag, BLOCKS_PER_LOCK) {
+            return compact(thread, list, &mut order, bag, BLOCKS_PER_LOCK).1 > 0;
+        }
+        if list.bag(bag).capacity() > SLOTS {
+            continue;
+        }
+        let items = list.bag(bag).items(blocks);
+        let next = next_of(list, &order, bag).filter(|&next| is_closed(next));
+        let has_room = |next| items + blocks.claimed(list.bag(next).end_blocks().1) <= SLOTS;
+        if items == 0 {
+            let is_freed = list.bag(bag).capacity() > 0;
+            list.free(&mut order, blocks, bag);
+            if is_freed {
+                return true;
+            }
+        } else if let Some(next) = next.filter(|&next| has_room(next)) {
+            merge(thread, list, &mut order, bag, next);
+            return list.bag(bag).capacity() == 0;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::regions::Memory;
+    use crate::config::{Config, Layout};
+    use crate::{Applied, Change, DraftError, Handle, NewItem, Store};
+    use std::sync::Arc;
+
+    /// A store with few blocks, for fewer items than its memory.
+    fn store_of(blocks: usize, evict: bool) -> Arc<Store> {
+        let config = Config { memory_bytes: 4 << 20, evict, ..Config::default() };
+        let config = Config { item_bytes_max: 64 << 10, ..config };
+        let mut layout = Layout::new(&config).unwrap();
+        layout.block_words = blocks * 64;
+        let memory = Memory::anonymous(&layout).unwrap();
+        Arc::new(Store::over(&config, &layout, memory, 1).unwrap())
+    }
+
+    fn put(me: &Handle, number: u32, value: &[u8]) -> Applied {
+        let key = number.to_le_bytes();
+        let new = NewItem {
+            key: &key,
+            flags: 0,
+            deadline: 0,
+            value_len: value.len(),
+            base64_key: false,
+            has_cas: false,
+        };
+        let mut draft = me.draft(new).unwrap();
+        draft.push(value).unwrap();
+        let hash = me.thread.store.hash(&key);
+        let applied = me.section().update(hash, &key, |_| Change::Put { draft, cas: None });
+        me.quiesce();
+        applied
+    }
+
+    fn has(me: &Handle, number: u32) -> bool {
+        let key = number.to_le_bytes();
+        me.section().find(me.thread.store.hash(&key), &key).is_some()
+    }
+
+    #[test]
+    fn items_are_evicted_where_blocks_are_full() {
+        let store = store_of(64, true);
+        let me = store.join().unwrap();
+        me.begin_turn(1);
+        for number in 0..20_000 {
+            assert_eq!(put(&me, number, b"v"), Applied::Stored { cas: 0 }, "{number}");
+            assert!(has(&me, number));
+        }
+        // Any class may store.
+        assert_eq!(put(&me, 20_000, &[b'v'; 3000]), Applied::Stored { cas: 0 });
+        let kept = (0..20_000).filter(|&number| has(&me, number)).count();
+        assert!((1500..3780).contains(&kept), "{kept}");
+        assert_eq!(store.stats().evictions, 20_001 - store.stats().items);
+    }
+
+    #[test]
+    fn a_store_without_eviction_compacts_bags_and_then_refuses() {
+        let store = store_of(64, false);
+        let me = store.join().unwrap();
+        me.begin_turn(1);
+        for number in 0..20_000 {
+            let stored = put(&me, number % 1000, b"v");
+            assert!(matches!(stored, Applied::Stored { .. }), "{number}: {stored:?}");
+        }
+        let refused = (1000..5000)
+            .find(|&number| put(&me, number, b"v") == Applied::Refused(DraftError::OutOfMemory));
+        assert!(refused.is_some_and(|number| number > 1500), "{refused:?}");
+        assert!((0..refused.unwrap()).all(|number| has(&me, number)));
+    }
+}
