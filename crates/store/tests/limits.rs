@@ -201,3 +201,32 @@ fn overwrites_in_a_raised_limit_are_never_refused() {
         assert_eq!(store.stats().evictions, 0, "holes are used before items are evicted");
     }
 }
+
+/// A head of a large value cannot move, so its page stays while other pages have none.
+#[test]
+fn a_store_without_eviction_keeps_free_chunks_of_heads() {
+    let store = store_of(64, false);
+    let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+    me.begin_turn(1);
+    let large = vec![b'x'; 16_360];
+    let numbers = || 0..3300_u32;
+    for number in numbers() {
+        set(&me, &key(number), &large, 0, 0).unwrap();
+    }
+    let heads = || {
+        let last = store.class_stats(1).pop().unwrap();
+        (last.pages, last.chunks_free)
+    };
+    // Each page of heads keeps one.
+    for number in numbers().filter(|number| number % 50 != 0) {
+        assert!(delete(&me, &key(number)));
+    }
+    work(&me, &mut cleaner, 10);
+    let before = heads();
+    let stored = fill(&me, &mut cleaner, 10_000, 1 << 20, 200);
+    for number in 0..50 {
+        assert_eq!(fill(&me, &mut cleaner, 2_000_000 + number, 1, 200), 0);
+    }
+    assert!(stored > 100_000, "{stored}");
+    assert_eq!(heads(), before);
+}

@@ -8,8 +8,9 @@
 //!
 //! Pieces of a chained item move separately, each with one store in its chain. Two kinds of items
 //! do not move and are evicted with their page. Pieces and pins refer to the head of a chained
-//! item, so the class of heads gives only idle pages. An item that has found no room after a long
-//! wait, because other threads take all freed chunks, must not keep the page for ever.
+//! item, so the class of heads gives only idle pages, and only empty ones if the store evicts
+//! nothing. An item that has found no room after a long wait, because other threads take all freed
+//! chunks, must not keep the page for ever.
 
 use crate::eviction::evict::evict;
 use crate::eviction::scan::count_evicted;
@@ -84,7 +85,11 @@ impl PageMove {
         if !store.evict && slabs.class_use(class).free < per_page as u64 {
             return None;
         }
-        let page = cheapest_page(thread, class, young)?;
+        let page = if is_pinned_down(store, class) {
+            empty_page(thread, class)?
+        } else {
+            cheapest_page(thread, class, young)?
+        };
         slabs
             .drain(&store.arena, &store.qsbr, class, page, to)
             .then(|| Self::of_draining(thread, class, page))
@@ -320,6 +325,32 @@ fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
         Verdict::Remove
     });
     verdict != Some(Verdict::Stay)
+}
+
+/// `true` if no page of the class can be emptied: each has an item that neither moves nor is
+/// evicted.
+pub(super) fn keeps_pages(thread: &Rc<ThreadState>, class: ClassId) -> bool {
+    is_pinned_down(&thread.store, class) && empty_page(thread, class).is_none()
+}
+
+/// `true` if the items of the class can neither move nor be evicted: heads of a store that evicts
+/// nothing.
+fn is_pinned_down(store: &Store, class: ClassId) -> bool {
+    !store.evict && class == store.slabs.heads()
+}
+
+/// A page of the class without items.
+fn empty_page(thread: &Rc<ThreadState>, class: ClassId) -> Option<usize> {
+    let store = &*thread.store;
+    // Inside a section, so no page goes to another class until it ends.
+    let _guard = ReadGuard::open(thread);
+    let chunk_bytes = store.slabs.class(class).chunk_bytes();
+    let is_free = |page, index| {
+        let chunk = store.arena.chunk(page, index, chunk_bytes);
+        matches!(store.arena.header(chunk).shape(), Shape(Shape::FREE | Shape::KEPT))
+    };
+    let pages = store.slabs.sample_pages(class, store.slabs.pages_of(class), 0);
+    pages.into_iter().find(|&page| (0..store.slabs.cut_chunks(page)).all(|at| is_free(page, at)))
 }
 
 /// The cheapest page to give, of a few: the page of the class's next victim, and a sample.
