@@ -275,8 +275,8 @@ impl Destination {
         let timeout = |began: u64, limit: Duration| began.saturating_add(micros(limit)) <= now_us;
         if self.is_opening() {
             if timeout(self.connect_began_us, self.time_to_open()) {
-                if !self.connects_again(now_us) {
-                    self.close(End::Connect(Failure::ConnectTimeout), now_us, sink);
+                if let Err(failure) = self.connect_again(now_us) {
+                    self.close(End::Connect(failure), now_us, sink);
                 }
             } else if self.dials_by_itself() && self.dial_us <= now_us {
                 self.dial_again(now_us);
@@ -301,7 +301,7 @@ impl Destination {
         };
         let hangs_up = self.asking.closed(end, now_us) && self.users > 0;
         (self.link, self.guard, self.first) = (Link::Closed, None, None);
-        if !hangs_up {
+        if !hangs_up && end != End::Connect(Failure::LocalError) {
             self.report_failure(now_us);
         }
         add(&self.counters.closes, get(&self.counters.connected));
@@ -326,9 +326,9 @@ impl Destination {
         let late_count = self.pipeline.fail(late_us, late, other, words, failing);
         match end {
             End::Broken(_) => add(&self.counters.broken, 1),
+            End::Gone | End::Connect(Failure::LocalError) => {}
             End::Connect(failure) => self.unreachable(failure.sentence()),
             End::Refused(why, _) => self.unreachable(why),
-            End::Gone => {}
             End::Timeout => {
                 add(&self.counters.timeouts, u64::from(late_count));
                 if self.settings.knocks_out {

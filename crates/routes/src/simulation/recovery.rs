@@ -116,6 +116,20 @@ impl World {
     }
 }
 
+/// A lack of descriptors on this host says nothing about the server, which other workers may use.
+#[test]
+fn a_lack_of_descriptors_knocks_out_no_server() {
+    let mut world = alone(Duration::from_millis(100));
+    system::with(|net| net.begin(0, Trouble::NoSockets, 30_000));
+    assert_eq!(world.found_after_us(30_000), None);
+    assert_eq!(world.workers[0].calls.last_failure, Some(Failure::LocalError));
+    assert_eq!(world.registry.report()[0].tko_count, 0);
+    system::with(Net::heal);
+    let failed = world.failed();
+    assert!(world.found_after_us(100_000).is_some());
+    assert_eq!(world.failed(), failed, "the first get is answered");
+}
+
 /// The system resends after a second; without probes, the connection would take as long.
 #[test]
 fn a_lost_connect_packet_delays_by_one_probe_interval() {

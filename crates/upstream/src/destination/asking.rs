@@ -239,16 +239,19 @@ impl Destination {
         sink: &mut dyn Sink,
     ) {
         let parked = self.asking.take_parked();
+        let failure = match failure {
+            Some(failure) => Err(failure),
+            None => self.connect(now_us).map_err(|failure| (0, failure, failure, &b""[..])),
+        };
         let (late_us, late, other, words) = match failure {
-            Some(failure) => failure,
-            None if self.connect(now_us).is_ok() => {
+            Err(failure) => failure,
+            Ok(()) => {
                 for Parked { request, ticket, pool, at_us } in parked {
                     let request = request.get();
                     self.ask_aside(dialect::needs(&request), &request, ticket, pool, at_us, now_us);
                 }
                 return self.asking.tell_refused(&self.counters, sink);
             }
-            None => (0, Failure::ConnectError, Failure::ConnectError, &b""[..]),
         };
         for Parked { ticket, pool, at_us, .. } in parked {
             add(&self.counters.failed, 1);

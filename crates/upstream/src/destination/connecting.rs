@@ -12,6 +12,7 @@ use crate::sink::PROBE;
 use crate::sink::Sink;
 use crate::system::Socket;
 use proto::{Command, Failure};
+use rustix::io::Errno;
 
 /// Time that a login may take in addition to the connect timeout. A holdall server refuses a wrong
 /// login after one second.
@@ -53,12 +54,20 @@ impl Destination {
         let tls = self.settings.tls.as_ref().map(|tls| (tls, self.settings.server_name.as_str()));
         let login = self.settings.login.as_ref().map(|login| (login, self.settings.protocol));
         let guard = Guard::new(tls, login);
-        let (Ok(socket), Ok(guard)) = (Socket::connect(&self.address), guard) else {
-            add(&self.counters.failed, 1);
-            self.unreachable(Failure::ConnectError.sentence());
-            self.plan_probe(now_us);
-            self.report_failure(now_us);
-            return Err(Failure::ConnectError);
+        let socket = Socket::connect(&self.address).map_err(failure_of);
+        let made =
+            socket.and_then(|socket| Ok((socket, guard.map_err(|_| Failure::ConnectError)?)));
+        let (socket, guard) = match made {
+            Ok(made) => made,
+            Err(failure) => {
+                add(&self.counters.failed, 1);
+                if failure != Failure::LocalError {
+                    self.unreachable(failure.sentence());
+                    self.plan_probe(now_us);
+                    self.report_failure(now_us);
+                }
+                return Err(failure);
+            }
         };
         self.guard = guard;
         if self.settings.tls.is_some() {
@@ -117,14 +126,23 @@ impl Destination {
                     self.opened(now_us);
                 }
             }
-            Err(_) => {
+            Err(errno) => {
                 drop(socket);
-                self.close(End::Connect(Failure::ConnectError), now_us, sink);
+                self.close(End::Connect(failure_of(errno)), now_us, sink);
             }
         }
     }
 
-    /// Records that it could not be connected to, for this reason.
+    /// The end of a connection whose socket reports this error.
+    pub(super) fn end_by(&self, errno: Errno) -> End<'static> {
+        if self.is_opening() && lacks_resources(errno) {
+            End::Connect(Failure::LocalError)
+        } else {
+            End::Gone
+        }
+    }
+
+    /// Records that it could not be connected to, for this reason, which lies outside this host.
     pub(super) fn unreachable(&self, why: &str) {
         if self.settings.knocks_out {
             self.health.unreachable(why);
@@ -149,16 +167,17 @@ impl Destination {
         self.is_connecting() && !self.health.is_tko()
     }
 
-    /// Retries a connection that was not made in time, as often as the settings allow.
-    pub(super) fn connects_again(&mut self, now_us: u64) -> bool {
+    /// Retries a connection that was not made in time, as often as the settings allow; otherwise
+    /// returns the reason why its requests fail.
+    pub(super) fn connect_again(&mut self, now_us: u64) -> Result<(), Failure> {
         if self.connect_retries >= self.settings.connect_retries {
             self.connect_retries = 0;
-            return false;
+            return Err(Failure::ConnectTimeout);
         }
         self.connect_retries += 1;
         add(&self.counters.connect_retries, 1);
         (self.link, self.guard, self.first) = (Link::Closed, None, None);
-        self.connect(now_us).is_ok()
+        self.connect(now_us).inspect_err(|_| self.connect_retries = 0)
     }
 
     /// Plans a later probe of a knocked-out server, by one worker.
@@ -192,4 +211,15 @@ impl Destination {
             self.pipeline.ask(&Request::new(Command::Version, b""), PROBE, 0, now_us);
         }
     }
+}
+
+/// The failure of requests whose connection cannot be made. A lack on this host says nothing about
+/// the server.
+fn failure_of(errno: Errno) -> Failure {
+    if lacks_resources(errno) { Failure::LocalError } else { Failure::ConnectError }
+}
+
+/// Returns true if this process or host lacks descriptors or memory.
+fn lacks_resources(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
 }

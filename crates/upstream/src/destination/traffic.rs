@@ -55,8 +55,8 @@ impl Destination {
         let goes_on = datagrams.receive(buffer, limit, counters, tcp, now_us, &mut stats);
         drop(stats);
         self.datagrams = Some(datagrams);
-        if goes_on && self.connect(now_us).is_err() {
-            self.close(End::Connect(Failure::ConnectError), now_us, sink);
+        if goes_on && let Err(failure) = self.connect(now_us) {
+            self.close(End::Connect(failure), now_us, sink);
         }
     }
 
@@ -84,7 +84,7 @@ impl Destination {
                 }
             }
             Err(Errno::AGAIN) => {}
-            Err(_) => self.close(End::Gone, now_us, sink),
+            Err(errno) => self.close(self.end_by(errno), now_us, sink),
         }
     }
 
@@ -206,8 +206,8 @@ impl Destination {
                     }
                 }
                 Err(Errno::AGAIN) => return true,
-                Err(_) => {
-                    self.close(End::Gone, now_us, sink);
+                Err(errno) => {
+                    self.close(self.end_by(errno), now_us, sink);
                     return false;
                 }
             }
@@ -241,8 +241,8 @@ impl Destination {
                     guard.has_sent(taken);
                 }
                 Err(Errno::AGAIN) => return true,
-                Err(_) => {
-                    self.close(End::Gone, now_us, sink);
+                Err(errno) => {
+                    self.close(self.end_by(errno), now_us, sink);
                     return false;
                 }
             }
