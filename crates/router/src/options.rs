@@ -10,7 +10,7 @@ use std::time::Duration;
 pub use clap::Parser;
 use discovery::AccessFiles;
 use metrics::Console;
-use nix::sys::resource::{Resource, getrlimit};
+use net::{open_files_max, raise_open_files_to_most};
 use routeconf::FileSources;
 use spool::Fsync;
 use thiserror::Error;
@@ -19,9 +19,11 @@ use crate::flag_values::{WORKERS_MAX, WrongValue, fsync, millis, one_in};
 use crate::help_groups::grouped;
 pub use crate::routing::RoutingFlags;
 
-/// mcrouter's `--max-conns` for a number by the process's limit of open files, and the files that
-/// it leaves for everything else.
+/// mcrouter's `--max-conns` for no limit, and for a number by the process's limit of open files.
+const CONNS_WITHOUT_LIMIT: usize = 0;
 const CONNS_BY_FILES: usize = 1;
+
+/// The files that clients leave for everything else: servers, the spool, metrics.
 const OTHER_FILES: u64 = 2048;
 
 /// A proxy that takes memcached requests and sends each to the servers that a configuration names.
@@ -130,9 +132,9 @@ pub struct Options {
     #[command(flatten)]
     pub routing: RoutingFlags,
 
-    /// Limit of client connections, over all workers. As in mcrouter, 0 is no limit, and 1 is the
-    /// number of open files that RLIMIT_NOFILE allows, less 2048 for other files, or half of a
-    /// small limit
+    /// Limit of client connections, over all workers. It is at most the number of open files that
+    /// RLIMIT_NOFILE allows, less 2048 for other files, or half of a small limit. The proxy first
+    /// raises the soft limit. As in mcrouter, 0 is no other limit; 1 means the same
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     pub max_conns: usize,
 
@@ -530,11 +532,14 @@ impl Options {
         Some(if is_text { Source::Text(config.to_owned()) } else { Source::File(config.into()) })
     }
 
-    /// Sets the numbers that depend on the host.
-    pub(crate) fn count_by_host(&mut self) {
+    /// Sets the numbers that depend on the host, whose limit of open files it raises. Returns a
+    /// warning if that allows fewer clients than --max-conns.
+    pub(crate) fn count_by_host(&mut self) -> Option<String> {
         self.count_workers();
-        let files_max = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
-        self.count_connections(files_max);
+        // Beyond clients, servers need files, whose number each configuration changes. If the limit
+        // cannot be raised, the present one counts.
+        let _ = raise_open_files_to_most(OTHER_FILES.saturating_add(self.max_conns as u64));
+        self.count_connections(open_files_max()?)
     }
 
     /// Sets the number of workers by --core-multiplier.
@@ -548,13 +553,23 @@ impl Options {
         }
     }
 
-    /// Sets the limit of client connections by the process's limit of open files, if --max-conns
-    /// says so.
-    fn count_connections(&mut self, files_max: u64) {
-        if self.max_conns == CONNS_BY_FILES {
-            let connections = files_max - (files_max / 2).min(OTHER_FILES);
-            self.max_conns = usize::try_from(connections).unwrap_or(usize::MAX);
+    /// Limits client connections to those that the process's limit of open files allows, so that
+    /// some are left for servers. Returns a warning if --max-conns names more.
+    fn count_connections(&mut self, files_max: u64) -> Option<String> {
+        let allowed = files_max - (files_max / 2).min(OTHER_FILES);
+        let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);
+        let named = self.max_conns;
+        let is_number = named != CONNS_WITHOUT_LIMIT && named != CONNS_BY_FILES;
+        if is_number && named <= allowed {
+            return None;
         }
+        self.max_conns = allowed;
+        is_number.then(|| {
+            format!(
+                "warning: --max-conns {named}: only {allowed} clients, because the process may \
+                 open {files_max} files (ulimit -n, or LimitNOFILE= of its unit)"
+            )
+        })
     }
 
     /// The name of the configuration file, for messages.
@@ -690,12 +705,29 @@ mod tests {
     #[test]
     fn one_connection_means_a_number_by_the_limit_of_files() {
         for (given, files_max, counted) in
-            [("1", 65_536, 63_488), ("1", 1024, 512), ("0", 1024, 0), ("2", 1024, 2)]
+            [("1", 65_536, 63_488), ("1", 1024, 512), ("0", 1024, 512), ("2", 1024, 2)]
         {
             let mut options = Options::parse_from(["route", "--max-conns", given]);
-            options.count_connections(files_max);
+            assert_eq!(options.count_connections(files_max), None);
             assert_eq!(options.max_conns, counted, "{given} {files_max}");
         }
+    }
+
+    /// Without files for servers, all clients would read errors.
+    #[test]
+    fn clients_leave_files_for_servers() {
+        let mut options = Options::parse_from(["route", "--max-conns", "600"]);
+        let warning = options.count_connections(1000).unwrap();
+        assert!(warning.starts_with("warning: --max-conns 600: only 500 clients"), "{warning}");
+        assert_eq!(options.max_conns, 500);
+    }
+
+    #[test]
+    fn the_packaged_unit_has_files_for_the_default_number_of_clients() {
+        let unit = include_str!("../../../packaging/systemd/holdall-route.service");
+        let limit = unit.lines().find_map(|line| line.strip_prefix("LimitNOFILE=")).unwrap();
+        let mut options = Options::parse_from(["route"]);
+        assert_eq!(options.count_connections(limit.parse().unwrap()), None);
     }
 
     #[test]

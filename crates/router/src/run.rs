@@ -67,7 +67,7 @@ pub fn run(
     // The signal waits while servers are looked up, and until the proxy serves.
     let signals = Signals::new([SIGHUP]).map_err(not_caught)?;
     let mut handed = take_over(&mut options)?;
-    options.count_by_host();
+    let fewer_clients = options.count_by_host();
     let console = options.console.take();
     let mut seen = seen_before(&source, &options);
     let discovery = Discovery::new(options.discovery_dir.clone());
@@ -86,6 +86,7 @@ pub fn run(
     if options.validate_config == Some(Validate::Exit) {
         return Ok(());
     }
+    fewer_clients.iter().for_each(|warning| log(warning));
     let telemetry = telemetry(&options)?;
     let acceptor = acceptor(&options).map_err(Failure::fatal)?;
     let (listen, listeners) =
@@ -319,7 +320,7 @@ fn net_config(options: &Options, tls: Option<Arc<TlsAcceptor>>) -> net::Config {
         session_bytes_max: share(TLS_SHARE),
         buffer_bytes_max: share(BUFFER_SHARE),
         counts_unread: true,
-        // mcrouter's 0 is no limit.
+        // 0 stays only without a limit of open files.
         max_connections: if options.max_conns == 0 { usize::MAX } else { options.max_conns },
         tls,
         ..usual

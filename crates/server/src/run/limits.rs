@@ -3,11 +3,12 @@
 use std::io;
 
 use metrics::CONNECTIONS_MAX;
+use net::{open_files_max, raise_open_files};
 use options::Options;
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Failure, lacks_right};
+use super::Failure;
 use crate::log::Log;
 
 /// Raises the limits that the options need. Call it with all the rights that the process will have.
@@ -50,30 +51,19 @@ pub(super) fn raise_files(options: &Options) -> Result<(), Failure> {
     let of_metrics = if options.metrics.is_some() { CONNECTIONS_MAX } else { 0 };
     let connections = options.connections_max as u64;
     let wanted = connections.saturating_add(other_files(options) + of_metrics as u64);
-    let now = getrlimit(Resource::Nofile);
-    if is_at_least(now.current, wanted) {
-        return Ok(());
-    }
-    let maximum = if is_at_least(now.maximum, wanted) { now.maximum } else { Some(wanted) };
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
-    let Err(error) = raised else { return Ok(()) };
     // Not all connections come at once, and the reserve is generous: the hard limit suffices if it
     // holds them.
-    if lacks_right(&error.into()) && is_at_least(now.maximum, connections) {
-        let at_most = Rlimit { current: now.maximum, maximum: now.maximum };
-        if setrlimit(Resource::Nofile, at_most).is_ok() {
-            return Ok(());
-        }
-    }
-    Err(Failure::os(format!(
-        "-c {connections}: cannot have {wanted} open files ({error}); start as root, raise the limit or ask for fewer"
-    )))
+    raise_open_files(wanted, connections).map_err(|error| {
+        Failure::os(format!(
+            "-c {connections}: cannot have {wanted} open files ({error}); start as root, raise the limit or ask for fewer"
+        ))
+    })
 }
 
 /// Connections to `--metrics` for which there are files in addition to those of clients. There are
 /// always a few.
 pub(super) fn metrics_connections(options: &Options) -> usize {
-    let Some(files) = getrlimit(Resource::Nofile).current else { return CONNECTIONS_MAX };
+    let Some(files) = open_files_max() else { return CONNECTIONS_MAX };
     let taken = (options.connections_max as u64).saturating_add(other_files(options));
     let left = usize::try_from(files.saturating_sub(taken)).unwrap_or(usize::MAX);
     left.clamp(METRICS_CONNECTIONS_MIN, CONNECTIONS_MAX)
@@ -98,11 +88,6 @@ fn raise_core() -> Result<(), Failure> {
         return Err(Failure::os("-r: the system allows no core files".to_owned()));
     }
     Ok(())
-}
-
-/// True if a limit (`None`: none) admits `wanted`.
-fn is_at_least(limit: Option<u64>, wanted: u64) -> bool {
-    limit.is_none_or(|limit| limit >= wanted)
 }
 
 /// Standard streams, log, files being written, the acceptor's poller and eventfd, and spares.

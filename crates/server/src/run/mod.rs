@@ -547,11 +547,6 @@ fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// True if an error means that a right is missing.
-fn lacks_right(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
-}
-
 /// Advice for files of users, rights and certificates.
 const FILES_HINT: &str = "the file is read as the user who starts the server";
 
