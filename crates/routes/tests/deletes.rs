@@ -16,8 +16,8 @@ use routes::route::{
 };
 use routes::{Spooler, Target};
 use spool::{Fsync, Spool};
-use testkit::{Server, eventually};
-use upstream::{Address, Command, Failure, Outcome, Protocol, Registry, Request, Settings};
+use testkit::{Kind, Launch, Server, eventually};
+use upstream::{Address, Command, Failure, Login, Outcome, Protocol, Registry, Request, Settings};
 
 /// A server that has an old value, and executes deletes while the flag is set.
 fn old(takes: &Arc<AtomicBool>) -> Scripted {
@@ -209,6 +209,16 @@ fn spooler_with(
     protocol: Protocol,
     records: &[&str],
 ) -> (Spooler, mpsc::Receiver<String>) {
+    spooler_as(folder, server, Settings { protocol, ..patient() }, records)
+}
+
+/// The same, with these settings of the server.
+fn spooler_as(
+    folder: &Path,
+    server: &Address,
+    server_settings: Settings,
+    records: &[&str],
+) -> (Spooler, mpsc::Receiver<String>) {
     let settings = spool::Settings { fsync: Fsync::Never, ..spool::Settings::default() };
     let mut spool = Spool::open(folder, settings).unwrap();
     for record in records {
@@ -218,7 +228,7 @@ fn spooler_with(
     let target = Target {
         name: "server".to_owned(),
         address: server.clone(),
-        settings: Settings { protocol, ..patient() },
+        settings: server_settings,
         peers: Vec::new(),
     };
     let (tell, told) = mpsc::channel();
@@ -281,6 +291,75 @@ fn a_local_refusal_keeps_the_delete() {
         drop(spooler);
         std::fs::remove_dir_all(folder).unwrap();
     }
+}
+
+/// A missing login or right is not a refusal of the delete: once the sender has it, the delete is
+/// executed.
+#[test]
+fn a_delete_waits_for_the_login_and_the_right() {
+    let requests =
+        [(Protocol::Text, "delete k"), (Protocol::Text, "md k I"), (Protocol::Binary, "delete k")];
+    for (round, (protocol, record)) in requests.into_iter().enumerate() {
+        let folder = std::env::temp_dir().join(format!("right-{}-{round}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (users, rights) = (folder.join("users"), folder.join("rights"));
+        std::fs::write(&users, "reader:r\nwriter:w\n").unwrap();
+        std::fs::write(&rights, "reader read *\nwriter readwrite *\n").unwrap();
+        let extended = format!("rights={}", rights.display());
+        let users = users.to_str().unwrap();
+        let launch = Launch::new(Kind::Holdall).args(&["-o", &extended]);
+        let server = match protocol {
+            Protocol::Text => launch.args(&["-Y", users]),
+            Protocol::Binary => launch.args(&["-S"]).env("MEMCACHED_SASL_PWDB", users),
+        };
+        let server = server.start();
+        let settings = |login| Settings { protocol, login, ..patient() };
+        let whys = [(None, "unauthenticated"), (Some(("reader", "r")), "permission denied")];
+        let mut records = vec![record];
+        for (login, why) in whys {
+            let login = login.map(|(user, password)| Login::new(user, password));
+            let at = server.addr().into();
+            let spool = folder.join("spool");
+            let (spooler, told) = spooler_as(&spool, &at, settings(login), &records);
+            let line = told.recv_timeout(Duration::from_secs(60)).unwrap();
+            let wanted = format!("warning: the spool for server: a delete waits: {why}");
+            assert_eq!(line, wanted, "{record}");
+            let counts = spooler.deletes().counts();
+            assert_eq!((counts.pending, counts.refused), (1, 0), "{record}");
+            drop(spooler);
+            assert!(told.try_iter().next().is_none(), "once");
+            records.clear();
+        }
+        let writer = settings(Some(Login::new("writer", "w")));
+        let at = server.addr().into();
+        let (spooler, _told) = spooler_as(&folder.join("spool"), &at, writer, &[]);
+        eventually("it is executed", || spooler.deletes().counts().replayed == 1);
+        drop(spooler);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+/// A refusal of the delete itself is final. The value may stay, so the log says it.
+#[test]
+fn a_refused_delete_is_dropped_with_a_log_line() {
+    let folder = std::env::temp_dir().join(format!("refused-{}", std::process::id()));
+    let server = Scripted::new(|asked| {
+        let answers = asked.lines().map(|line| match line.split(' ').next() {
+            Some("delete") => "CLIENT_ERROR bad command line format\r\n",
+            _ => "VERSION 1\r\n",
+        });
+        Some(answers.collect())
+    });
+    let at = server.address.into();
+    let (spooler, told) = spooler_with(&folder, &at, Protocol::Text, &["delete k", "delete l"]);
+    eventually("they are refused", || spooler.deletes().counts().refused == 2);
+    assert_eq!(spooler.deletes().counts().pending, 0);
+    drop(spooler);
+    let lines: Vec<_> = told.iter().collect();
+    let wanted = "warning: the spool for server: the server refused 2 deletes, which are dropped: \
+                  bad command line format";
+    assert_eq!(lines, [wanted]);
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// A delete that its server cannot be sent in its original form is sent as the plain delete of its

@@ -58,16 +58,26 @@ pub(super) struct Replay {
     wait: Duration,
     /// The server that did not answer a delete, now or before a restart of the program.
     missing: Option<usize>,
-    /// Set once the log has reported a delete that waits because its server is not sent it.
+    /// Set once the log has reported a delete that waits because its server is not sent it, or
+    /// does not let this program execute it.
     is_told: bool,
+    /// The reason of the last refusal in this window.
+    refusal: String,
 }
 
 /// The result of a window.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Settled {
     pub(super) executed: u64,
     pub(super) refused: u64,
+    /// The reason of one of the refusals.
+    pub(super) refusal: String,
 }
+
+/// The texts of servers that refuse the sender and not the request. They accept the same delete
+/// once the sender has the login or the right.
+const REFUSALS_OF_SENDER: [&[u8]; 3] =
+    [b"unauthenticated", b"authentication failure", b"permission denied"];
 
 impl Replay {
     pub(super) fn new(
@@ -78,8 +88,8 @@ impl Replay {
     ) -> Self {
         let (records, done) = (Vec::new(), Vec::new());
         let (turn, missing, is_told) = (0, None, false);
-        let (retry_at, wait) = (now, WAIT_MIN);
-        Self { name, targets, ids, turn, records, done, retry_at, wait, missing, is_told }
+        let (retry_at, wait, refusal) = (now, WAIT_MIN, String::new());
+        Self { name, targets, ids, turn, records, done, retry_at, wait, missing, is_told, refusal }
     }
 
     /// The name of the server with pending deletes that did not answer.
@@ -122,7 +132,10 @@ impl Replay {
         let Some(id) = self.ids.get(self.turn).copied() else { return Ok(false) };
         for (index, record) in (0_u64..).zip(&self.records) {
             let done = match parse(&record.body) {
-                None => Done::Refused,
+                None => {
+                    "the record is unreadable".clone_into(&mut self.refusal);
+                    Done::Refused
+                }
                 Some(request) => {
                     let ticket = u64::from(number) << 32 | index;
                     ask(upstream, id, &request.get(), ticket, Done::Asked)
@@ -136,15 +149,30 @@ impl Replay {
         Ok(!self.records.is_empty())
     }
 
-    /// Records the answer to one of them.
-    pub(super) fn answered(&mut self, index: usize, outcome: Outcome) {
-        if let Some(done) = self.done.get_mut(index) {
-            *done = match outcome.failure() {
-                None => Done::Executed,
-                Some(Failure::ClientError) => Done::Refused,
-                Some(_) => Done::Failed,
-            };
-        }
+    /// Records the answer to one of them, with the server's text. A delete that waits for a login
+    /// or a right stays; the first time, its server's name is returned.
+    pub(super) fn answered(&mut self, index: usize, outcome: Outcome, text: &[u8]) -> Option<&str> {
+        let done = self.done.get_mut(index)?;
+        *done = match outcome.failure() {
+            None => Done::Executed,
+            Some(Failure::ClientError) if REFUSALS_OF_SENDER.contains(&text) => {
+                *done = Done::Failed;
+                return self.waits();
+            }
+            Some(Failure::ClientError) => {
+                self.refusal = String::from_utf8_lossy(text).into_owned();
+                Done::Refused
+            }
+            Some(_) => Done::Failed,
+        };
+        None
+    }
+
+    /// The name of the server whose deletes wait until an operator changes something, for the log,
+    /// which reports it once.
+    fn waits(&mut self) -> Option<&str> {
+        let is_first = !std::mem::replace(&mut self.is_told, true);
+        self.targets.get(self.turn).filter(|_| is_first).map(|target| target.name.as_str())
     }
 
     /// Handles a delete that was not sent, because its server does not accept that command or is
@@ -161,8 +189,7 @@ impl Replay {
             return None;
         }
         *done = Done::Failed;
-        let is_first = !std::mem::replace(&mut self.is_told, true);
-        self.targets.get(self.turn).filter(|_| is_first).map(|target| target.name.as_str())
+        self.waits()
     }
 
     /// Once every answer has come, passes the leading successful deletes to the next server, or
@@ -171,11 +198,17 @@ impl Replay {
         if self.done.is_empty() || self.done.iter().any(|done| done.is_open()) {
             return None;
         }
-        let mut settled = Settled::default();
         let good = self.done.iter().take_while(|done| **done != Done::Failed).count();
         if good < self.done.len() {
             self.missing = Some(self.turn);
         }
+        let count =
+            |wanted| self.done.iter().take(good).filter(|done| **done == wanted).count() as u64;
+        let mut settled = Settled {
+            executed: 0,
+            refused: count(Done::Refused),
+            refusal: std::mem::take(&mut self.refusal),
+        };
         if good > 0 && self.turn + 1 < self.ids.len() {
             self.turn += 1;
             self.records.truncate(good);
@@ -183,10 +216,7 @@ impl Replay {
             return Some(settled);
         }
         self.turn = 0;
-        for done in self.done.iter().take(good) {
-            settled.executed += u64::from(*done == Done::Executed);
-            settled.refused += u64::from(*done == Done::Refused);
-        }
+        settled.executed = count(Done::Executed);
         if let Some(last) = good.checked_sub(1).and_then(|last| self.records.get(last)) {
             spool.acknowledge(&self.name, last.number);
             (self.wait, self.is_told) = (WAIT_MIN, false);

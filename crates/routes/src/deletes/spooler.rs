@@ -17,7 +17,7 @@ use super::marks::Marks;
 use super::replay::Replay;
 use super::{Kept, Shared, THEN, Target, import};
 use upstream::system::now;
-use upstream::{Outcome, Registry, Reply, Sink, Ticket, Upstream};
+use upstream::{Failure, Outcome, Registry, Reply, Sink, Ticket, Upstream};
 
 /// The interval of the search for deletes that became too old, and for mcrouter's files.
 const LOOK_AROUND: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ struct Answers(Vec<MarkAnswer>);
 struct MarkAnswer {
     ticket: Ticket,
     outcome: Outcome,
-    /// The mark's value, or the reason why no request was sent.
+    /// The mark's value, the reason why no request was sent, or that of the server's refusal.
     value: Vec<u8>,
     /// No server received the request.
     is_own: bool,
@@ -58,7 +58,8 @@ struct MarkAnswer {
 impl Sink for Answers {
     fn answer(&mut self, ticket: Ticket, reply: &Reply<'_>) {
         let Reply { outcome, is_own, .. } = *reply;
-        let has_value = outcome == Outcome::Found || is_own;
+        let is_refused = outcome == Outcome::Failed(Failure::ClientError);
+        let has_value = outcome == Outcome::Found || is_refused;
         let value = if has_value { reply.value.to_owned() } else { Vec::new() };
         self.0.push(MarkAnswer { ticket, outcome, value, is_own });
     }
@@ -276,13 +277,15 @@ impl<L: Fn(&str)> Work<L> {
             }
             let (number, index) = ((ticket >> 32) as usize, (ticket & 0xffff_ffff) as usize);
             let Some(Some(replay)) = self.replays.get_mut(number) else { continue };
-            if !is_own {
-                replay.answered(index, outcome);
-            } else if let Some(name) = replay.refused_here(ticket, &mut self.upstream) {
+            let waits = match is_own {
+                true => replay.refused_here(ticket, &mut self.upstream),
+                false => replay.answered(index, outcome, &value),
+            };
+            if let Some(name) = waits {
                 let why = String::from_utf8_lossy(&value);
                 (self.log)(&format!("warning: the spool for {name}: a delete waits: {why}"));
             } else {
-                asks_again = true;
+                asks_again |= is_own;
             }
         }
         for id in marked {
@@ -294,6 +297,13 @@ impl<L: Fn(&str)> Work<L> {
     fn settle(&mut self, now: Instant) {
         for replay in self.replays.iter_mut().flatten() {
             if let Some(settled) = replay.settle(&mut self.spool, now) {
+                if settled.refused > 0 {
+                    (self.log)(&format!(
+                        "warning: the spool for {}: the server refused {} deletes, which are \
+                         dropped: {}",
+                        replay.name, settled.refused, settled.refusal
+                    ));
+                }
                 let counters = &self.shared.counters;
                 counters.replayed.fetch_add(settled.executed, Ordering::Relaxed);
                 counters.refused.fetch_add(settled.refused, Ordering::Relaxed);
