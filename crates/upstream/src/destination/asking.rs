@@ -243,15 +243,12 @@ impl Destination {
             Some(failure) => Err(failure),
             None => self.connect(now_us).map_err(|failure| (0, failure, failure, &b""[..])),
         };
-        let (late_us, late, other, words) = match failure {
-            Err(failure) => failure,
-            Ok(()) => {
-                for Parked { request, ticket, pool, at_us } in parked {
-                    let request = request.get();
-                    self.ask_aside(dialect::needs(&request), &request, ticket, pool, at_us, now_us);
-                }
-                return self.asking.tell_refused(&self.counters, sink);
+        let Err((late_us, late, other, words)) = failure else {
+            for Parked { request, ticket, pool, at_us } in parked {
+                let request = request.get();
+                self.ask_aside(dialect::needs(&request), &request, ticket, pool, at_us, now_us);
             }
+            return self.asking.tell_refused(&self.counters, sink);
         };
         for Parked { ticket, pool, at_us, .. } in parked {
             add(&self.counters.failed, 1);
