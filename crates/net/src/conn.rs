@@ -10,6 +10,7 @@
 //!     any --Flow::Close, socket full--> Closing (output) --drained--> gone
 //!     Reading --Flow::Wait, or the end of input while answers are owed--> Waiting (nothing)
 //!     Waiting --named by the service--> Reading
+//!     Reading --the server ends, more input in the kernel--> Leaving (input) --its end--> gone
 //! ```
 
 use std::io::IoSlice;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
+use rustix::net::Shutdown;
 
 use crate::arrivals::Arrivals;
 use crate::conn_id::Token;
@@ -208,6 +210,31 @@ impl<S> Conn<S> {
         self.input = Vec::new();
         self.input_start = 0;
         try_extend(&mut self.input, bytes)
+    }
+
+    /// True if the kernel holds input that was not read: closing the socket would reset it.
+    pub(crate) fn has_unread(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// Ends the output behind the last reply, and frees the input.
+    pub(crate) fn end_output(&mut self, scratch: Option<&mut Scratch>) {
+        if let Some(scratch) = scratch {
+            self.send_close_notify(scratch);
+        }
+        // A failed socket is closed at its next event.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+        (self.input, self.input_start) = (Vec::new(), 0);
+    }
+
+    /// Reads once, and drops the bytes; `Ok(0)` is the end of the stream.
+    pub(crate) fn drop_unread(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            match rustix::io::read(&self.socket, &mut *buffer) {
+                Err(Errno::INTR) => {}
+                other => return other,
+            }
+        }
     }
 
     /// Sends the end of the stream to a TLS peer, if its socket takes it at once.

@@ -201,6 +201,8 @@ pub enum ConnState {
     Closing = 3,
     /// Waits for answers from other servers (`conn_io_queue`).
     Waiting = 4,
+    /// Has its last replies, and drops the input that its peer still sends (`conn_closing`).
+    Leaving = 5,
 }
 
 impl ConnState {
@@ -210,7 +212,8 @@ impl ConnState {
             1 => Self::Ready,
             2 => Self::Writing,
             3 => Self::Closing,
-            _ => Self::Waiting,
+            4 => Self::Waiting,
+            _ => Self::Leaving,
         }
     }
 }
@@ -222,7 +225,7 @@ impl fmt::Display for ConnState {
             Self::Reading => "conn_read",
             Self::Ready => "conn_parse_cmd",
             Self::Writing => "conn_mwrite",
-            Self::Closing => "conn_closing",
+            Self::Closing | Self::Leaving => "conn_closing",
             Self::Waiting => "conn_io_queue",
         })
     }

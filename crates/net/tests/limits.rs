@@ -379,6 +379,40 @@ fn draining_finishes_read_requests_and_refuses_new_ones() {
     assert_eq!(seen.held.load(Ordering::SeqCst), 0);
 }
 
+/// Closing a socket with unread input resets it, and the replies in the kernel are lost.
+#[test]
+fn replies_arrive_though_more_requests_came_than_were_read() {
+    let server = Running::start(&one_worker());
+    let mut client = server.client();
+    client.send(b"big 20000000\n");
+    eventually("stuck", || is_stuck(&server, 1));
+    // More than one read takes.
+    let line = [&b"echo "[..], &[b'y'; 1018], b"\n"].concat();
+    client.send(&line.repeat(100));
+    server.control.drain(Duration::from_secs(60));
+    let got = client.rest();
+    let (big, lines) = got.split_at(20_000_000);
+    assert!(big.iter().all(|byte| *byte == b'x'));
+    assert_eq!(lines, line.repeat(lines.len() / line.len()));
+    drop(client);
+    let seen = server.join();
+    assert_eq!(seen.closed.lock().unwrap()[..], [CloseReason::Drain]);
+    assert_eq!(seen.held.load(Ordering::SeqCst), 0);
+}
+
+/// A service that closes a connection leaves the same behind.
+#[test]
+fn the_last_reply_arrives_though_more_requests_came() {
+    let server = Running::start(&one_worker());
+    let mut client = server.client();
+    client.send(b"big 20000000\nquit\n");
+    eventually("stuck", || is_stuck(&server, 1));
+    client.send(&b"echo\n".repeat(20_000));
+    let got = client.rest();
+    assert_eq!(got.len(), 20_000_004);
+    assert!(got.ends_with(b"xbye\n"));
+}
+
 #[test]
 fn draining_ends_at_its_deadline() {
     let server = Running::start(&one_worker());

@@ -14,7 +14,7 @@ use std::{env, fs, process, thread};
 
 use certs::ClientOptions;
 use common::{Running, eventually, one_worker};
-use net::{Config, Listen, TlsAcceptor, TlsMode, TlsOptions, Verify};
+use net::{Config, ConnState, Listen, TlsAcceptor, TlsMode, TlsOptions, Verify};
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
@@ -145,6 +145,27 @@ fn no_session_with_a_verified_client_is_resumed() {
             assert_eq!(is_resumed, expected, "{verify:?} {mode:?}");
         }
     }
+}
+
+/// The end of the replies is announced, although the server has not read all requests.
+#[test]
+fn a_draining_server_ends_its_replies_in_order() {
+    let files = Files::new("drain");
+    let server = server(&files, 64, one_worker());
+    let config = certs::client_config(&ClientOptions::default()).unwrap();
+    let mut client = Client::new(&server, &config);
+    client.0.write_all(b"big 20000000\n").unwrap();
+    eventually("stuck", || {
+        server.control.connections().iter().any(|info| info.state == ConnState::Writing)
+    });
+    client.0.write_all(&b"echo\n".repeat(20_000)).unwrap();
+    server.control.drain(Duration::from_secs(60));
+    let mut got = Vec::new();
+    client.0.read_to_end(&mut got).unwrap();
+    assert_eq!(got[20_000_000..], b"echo\n".repeat((got.len() - 20_000_000) / 5));
+    assert_eq!(client.0.sock.read(&mut [0]).unwrap(), 0, "the socket ends in order, too");
+    drop(client);
+    assert_eq!(server.join().held.load(Ordering::SeqCst), 0);
 }
 
 /// A TLS client can read an alert, but no text.

@@ -70,6 +70,9 @@ const SCRATCH_KEPT: usize = 2 * FLUSH_BYTES;
 /// it.
 const UNTAKEN_MAX: Duration = Duration::from_secs(10);
 
+/// Reads whose bytes are dropped when a connection is closed: as much as the kernel mostly holds.
+const DROPPED_READS_MAX: usize = 64;
+
 const EVENTFD: Token = Token { slot: u32::MAX, generation: NO_GENERATION };
 
 /// The descriptor of [`Service::outside`].
@@ -419,8 +422,20 @@ impl<S: Service> Worker<S> {
 
     fn close(&mut self, token: Token, reason: CloseReason) {
         let Some(mut conn) = self.take(token) else { return };
-        if let Some(tls) = &mut self.tls {
+        if let Some(tls) = &mut self.tls
+            && conn.state != ConnState::Leaving
+        {
             conn.send_close_notify(&mut tls.scratch);
+        }
+        if matches!(reason, CloseReason::Drain | CloseReason::InputOverflow | CloseReason::Service)
+        {
+            // Otherwise the kernel resets the connection and drops its unsent replies. A client
+            // that sends more later can still cause that.
+            for _ in 0..DROPPED_READS_MAX {
+                if !matches!(conn.drop_unread(&mut self.read_buffers[0]), Ok(1..)) {
+                    break;
+                }
+            }
         }
         let counters = &self.own().counters;
         match reason {
@@ -500,7 +515,13 @@ impl<S: Service> Worker<S> {
                 ConnState::Waiting
             }
             Flow::NeedInput if conn.is_at_end => return self.close(token, CloseReason::Eof),
-            Flow::NeedInput if is_draining => return self.close(token, CloseReason::Drain),
+            Flow::NeedInput if is_draining && !conn.has_unread() => {
+                return self.close(token, CloseReason::Drain);
+            }
+            Flow::NeedInput if is_draining => {
+                conn.end_output(self.tls.as_mut().map(|tls| &mut tls.scratch));
+                ConnState::Leaving
+            }
             Flow::NeedInput if conn.input_len() >= INPUT_MAX => {
                 return self.close(token, CloseReason::InputOverflow);
             }
@@ -529,7 +550,7 @@ impl<S: Service> Worker<S> {
         let interest = match state {
             ConnState::Writing | ConnState::Closing => epoll::EventFlags::OUT,
             ConnState::Waiting => epoll::EventFlags::empty(),
-            ConnState::Reading | ConnState::Ready => epoll::EventFlags::IN,
+            ConnState::Leaving | ConnState::Reading | ConnState::Ready => epoll::EventFlags::IN,
         };
         if conn.interest != interest {
             conn.interest = interest;

@@ -92,7 +92,10 @@ impl<S: Service> Worker<S> {
             ConnState::Reading | ConnState::Ready if !self.may_be_silent(conn) => {
                 (self.limits.idle, CloseReason::Idle)
             }
-            ConnState::Reading | ConnState::Ready | ConnState::Waiting => (None, CloseReason::Idle),
+            // The end of the drain is that of one that leaves.
+            ConnState::Reading | ConnState::Ready | ConnState::Waiting | ConnState::Leaving => {
+                (None, CloseReason::Idle)
+            }
         }
     }
 

@@ -43,6 +43,7 @@ impl<S: Service> Worker<S> {
         match self.conns.get_mut(token).map(|conn| conn.state) {
             Some(ConnState::Reading) => self.read(token),
             Some(ConnState::Writing | ConnState::Closing) => self.write(token),
+            Some(ConnState::Leaving) => self.drop_unread(token),
             // A ready connection is served in the second part of the turn.
             Some(ConnState::Ready) | None => {}
             // The poller was armed for nothing: this is a failed socket.
@@ -201,6 +202,16 @@ impl<S: Service> Worker<S> {
         let Some(tls) = &mut self.tls else { return };
         let sealed = std::mem::take(&mut tls.scratch.uncounted);
         add(&self.shared.workers[self.index].counters.bytes_written, sealed);
+    }
+
+    /// Drops input of a connection that has its last replies; closes it at the end of the input.
+    fn drop_unread(&mut self, token: Token) {
+        let Some(conn) = self.conns.get_mut(token) else { return };
+        match conn.drop_unread(&mut self.read_buffers[0]) {
+            Ok(0) => self.close(token, CloseReason::Drain),
+            Ok(_) | Err(Errno::AGAIN) => {}
+            Err(_) => self.close(token, CloseReason::SocketError),
+        }
     }
 
     /// Sends the pending bytes; continues when all have been sent.
