@@ -11,13 +11,16 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use net::Waker;
+use net::{Flow, Input, Output, Waker};
 
 /// Maximum number of watchers, as in memcached.
 pub const WATCHERS_MAX: usize = 20;
 
 /// Bytes that a watcher's session takes from its buffer at once.
 const PART_BYTES: usize = 16 * 1024;
+
+/// Parts that a watcher's session sends before the other connections get their turn.
+const PARTS_PER_TURN: usize = 4;
 
 /// Kinds of events, as a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,8 +118,24 @@ pub struct Watching {
 }
 
 impl Watching {
+    /// Sends a bounded part of the pending lines, so that a watcher which reads everything at once
+    /// gets no more of the worker's time than others. Input from a watcher is ignored.
+    pub fn serve(&self, input: &mut Input<'_>, output: &mut Output<'_>) -> Flow {
+        input.consume(input.bytes().len());
+        for _ in 0..PARTS_PER_TURN {
+            if !self.take(output.buf()) {
+                return Flow::NeedInput;
+            }
+            // Flushed here, so that a watcher that does not read gets one part.
+            if !output.flush() {
+                return Flow::Blocked;
+            }
+        }
+        Flow::Yield
+    }
+
     /// Moves a part of the pending lines to `out`; false if there were none.
-    pub fn take(&self, out: &mut Vec<u8>) -> bool {
+    fn take(&self, out: &mut Vec<u8>) -> bool {
         self.queue.take(out)
     }
 }

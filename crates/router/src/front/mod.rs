@@ -185,7 +185,7 @@ impl Front {
                 return Flow::Wait;
             }
             if let Some(watching) = &session.watching {
-                return if is_empty { watch::go_on(watching, input, output) } else { Flow::Wait };
+                return if is_empty { watching.serve(input, output) } else { Flow::Wait };
             }
             if input.bytes().is_empty() && session.unpacked.is_none() {
                 return Flow::NeedInput;

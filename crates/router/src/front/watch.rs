@@ -14,7 +14,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use net::{Flow, Input, Output};
+use net::Output;
 use proto::{reply, uri};
 use upstream::{Command, Exchange, Failure, Outcome, Reply};
 use watch::hub::{Events, Watchers};
@@ -144,21 +144,6 @@ impl Front {
         };
         self.tell(session.queue, false, answer);
     }
-}
-
-/// Passes lines on. A watcher's input is ignored.
-pub(super) fn go_on(
-    watching: &watch::hub::Watching,
-    input: &mut Input<'_>,
-    output: &mut Output<'_>,
-) -> Flow {
-    input.consume(input.bytes().len());
-    while watching.take(output.buf()) {
-        if !output.flush() {
-            return Flow::Blocked;
-        }
-    }
-    Flow::NeedInput
 }
 
 #[cfg(test)]

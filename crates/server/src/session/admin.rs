@@ -188,19 +188,14 @@ fn watch(
     pending.line(output.buf(), answer).into()
 }
 
-/// Passes lines on. Input from a watcher is ignored.
+/// Passes some lines on. Input from a watcher is ignored.
 pub(super) fn go_on_watching(
     session: &mut Session,
     input: &mut Input<'_>,
     output: &mut Output<'_>,
 ) -> Step {
     let State::Watching(watching) = &mut session.state else { return Step::Continue };
-    input.consume(input.bytes().len());
-    if watching.take(output.buf()) {
-        // Flushed here, since a watcher's lines are small and its wait is long.
-        return if output.flush() { Step::Continue } else { Step::Stop(Flow::Blocked) };
-    }
-    Step::Stop(Flow::NeedInput)
+    Step::Stop(watching.serve(input, output))
 }
 
 /// Steps of `stats bags` before the other connections get their turn: about a tenth of a

@@ -512,6 +512,30 @@ fn a_watcher_sees_requests_of_other_clients() {
 }
 
 /// Shows the remaining lifetime and the value's size.
+/// Other workers may fill a watcher's buffer faster than this one empties it.
+#[test]
+fn a_watcher_gets_a_bounded_part_each_turn() {
+    let mut worker = worker(&[]);
+    let (mut watcher, mut client) = (Client::new(&mut worker), Client::new(&mut worker));
+    watcher.send(&mut worker, b"watch fetchers\r\n");
+    worker.begin_turn(std::time::Instant::now());
+    let get = [&b"get "[..], &[b'k'; 200], b"\r\n"].concat();
+    client.send(&mut worker, &get.repeat(1000));
+    let mut parts = Vec::new();
+    loop {
+        let mut part = Vec::new();
+        let (mut input, mut output) = (Input::new(b""), Output::collecting(&mut part));
+        let flow = worker.serve(&mut watcher.session, &mut input, &mut output);
+        parts.push(part.len());
+        if flow == Flow::NeedInput {
+            break;
+        }
+        assert_eq!(flow, Flow::Yield);
+    }
+    assert!(parts.iter().sum::<usize>() > 200_000 && parts.len() > 3, "{parts:?}");
+    assert!(parts.iter().all(|bytes| *bytes <= 100_000), "{parts:?}");
+}
+
 #[test]
 fn a_watcher_sees_evictions() {
     let mut worker = worker(&[]);
