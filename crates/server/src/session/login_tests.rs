@@ -10,10 +10,10 @@ use super::tests::{Client, check, worker};
 use net::Service;
 
 /// A file with this text, removed at the end.
-struct File(PathBuf);
+pub(super) struct File(PathBuf);
 
 impl File {
-    fn new(text: &str) -> Self {
+    pub(super) fn new(text: &str) -> Self {
         static TURN: AtomicU32 = AtomicU32::new(0);
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
         let name = format!("holdall-login-{}-{turn}", std::process::id());
@@ -22,7 +22,7 @@ impl File {
         Self(path)
     }
 
-    fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &str {
         self.0.to_str().unwrap()
     }
 }
@@ -248,6 +248,55 @@ fn a_binary_touch_returns_metadata_only_to_readers() {
     let facts =
         touched.map(|reply| (status(&reply), reply[16..24] != [0; 8], reply[24..].to_vec()));
     assert_eq!(facts, [(0, true, vec![0, 0, 0, 7]), (0, false, vec![0; 4])]);
+}
+
+/// The rights count when the value is stored, not when its request began.
+#[test]
+fn a_value_that_began_before_a_reload_is_judged_again() {
+    let users = File::new("lim:1\n");
+    let rights = File::new("lim readwrite no: ok:\n");
+    let flags = format!("rights={}", rights.text());
+    let mut worker = worker(&["-Y", users.text(), "-o", &flags]);
+    let cases: [(&[u8], &str); 6] = [
+        (b"set no:z 0 0 10\r\n123", DENIED),
+        (b"set no:z 0 0 10 noreply\r\n123", ""),
+        (b"append no:z 0 0 10\r\n123", DENIED),
+        (b"ms no:z 10\r\n123", DENIED),
+        (b"set no:z 0 0 40000\r\n123", DENIED),
+        (b"set ok:z 0 0 10\r\n123", "STORED\r\n"),
+    ];
+    let mut clients = cases.map(|(began, _)| {
+        let mut client = Client::new(&mut worker);
+        expect(&mut worker, &mut client, b"set x 0 0 5\r\nlim 1\r\n", b"STORED\r\n");
+        expect(&mut worker, &mut client, began, b"");
+        client
+    });
+    fs::write(&rights.0, "lim readwrite ok:\n").unwrap();
+    worker.context.shared.auth.clone().unwrap().reload(|_| {}).unwrap();
+    for (client, (began, want)) in clients.iter_mut().zip(cases) {
+        let len = if began.windows(5).any(|part| part == b"40000") { 40_000 } else { 10 };
+        let rest = [&vec![b'7'; len - 3][..], b"\r\nmn\r\n"].concat();
+        expect(&mut worker, client, &rest, format!("{want}MN\r\n").as_bytes());
+    }
+    let denied = worker.context.shared.engine.totals().get(engine::Counter::AccessDenied);
+    assert_eq!(denied, 5);
+}
+
+#[test]
+fn a_packet_that_began_before_a_reload_is_judged_again() {
+    let users = File::new("lim:1\n");
+    let rights = File::new("lim readwrite no:\n");
+    let flags = format!("rights={}", rights.text());
+    let mut worker = worker(&["-S", "-Y", users.text(), "-o", &flags]);
+    let mut client = Client::new(&mut worker);
+    assert_eq!(status(&client.send(&mut worker, &packet(0x21, b"PLAIN", b"\0lim\x001"))), 0);
+    let set = super::tests::packet(0x01, &[0; 8], b"no:z", b"value", 0, 0);
+    let (began, rest) = set.split_at(set.len() - 2);
+    expect(&mut worker, &mut client, began, b"");
+    fs::write(&rights.0, "lim readwrite ok:\n").unwrap();
+    worker.context.shared.auth.clone().unwrap().reload(|_| {}).unwrap();
+    assert_eq!(status(&client.send(&mut worker, rest)), 0x24);
+    assert_eq!(status(&client.send(&mut worker, &packet(0x0a, b"", b""))), 0, "in step");
 }
 
 #[test]

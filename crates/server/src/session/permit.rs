@@ -74,8 +74,14 @@ pub(crate) fn judge_key(
     if !is_judged(engine, session) {
         return Ok(());
     }
+    judge(engine, session, needs_of_key(touches, key), Tokens::Needed)
+}
+
+/// The needs of a key of a retrieval line.
+#[inline]
+pub(crate) fn needs_of_key(touches: bool, key: &[u8]) -> Needs<'_> {
     let permission = if touches { Permission::ReadWrite } else { Permission::Read };
-    judge(engine, session, Needs::Key(permission, key), Tokens::Needed)
+    Needs::Key(permission, key)
 }
 
 /// Takes the tokens of a delete, and returns the seconds of its hold-off. `None` if a limit of
@@ -122,6 +128,19 @@ pub(crate) fn judge_binary(
     Permit::Denied(pending.write(write))
 }
 
+/// Returns the refusal of a request that the user has no right to, and counts it. Takes no tokens.
+pub(crate) fn judge_rights(
+    engine: &engine::Worker,
+    session: &Session,
+    needs: Needs<'_>,
+) -> Result<(), Error> {
+    if session.login.lacks(needs) {
+        engine.count(Counter::AccessDenied);
+        return Err(Error::Permission);
+    }
+    Ok(())
+}
+
 /// Returns the refusal of a request with these needs, if it is refused, and counts it.
 fn judge(
     engine: &engine::Worker,
@@ -129,10 +148,7 @@ fn judge(
     needs: Needs<'_>,
     tokens: Tokens,
 ) -> Result<(), Error> {
-    if session.login.lacks(needs) {
-        engine.count(Counter::AccessDenied);
-        return Err(Error::Permission);
-    }
+    judge_rights(engine, session, needs)?;
     let Needs::Key(_, key) = needs else { return Ok(()) };
     if !engine.has_namespaces() {
         return Ok(());

@@ -2,9 +2,10 @@
 //!
 //! While a value is awaited, the request's own bytes are kept, and parsed again when it is whole:
 //! that is simpler than an owned form of every kind of request.
+//!
+//! The user may have lost the right to write in the meantime, so rights are checked again, too.
 
-use std::os::fd::RawFd;
-
+use access::Needs;
 use engine::Stored;
 use net::{Flow, Input, Output};
 use proto::text::{self, Parsed, Request};
@@ -17,6 +18,7 @@ use super::context::Context;
 use super::job::{END_BYTES, Finished, Job};
 use super::large_values::Need;
 use super::pending_reply::{PendingReply, Replied};
+use super::permit;
 use super::state::{Receiving, Session, State, Step};
 use super::value_in;
 
@@ -79,7 +81,7 @@ pub(crate) fn go_on(
         return Step::Continue;
     };
     let Receiving { pending, head, body, .. } = *receiving;
-    let replied = finish(cx, pending, session.peer.fd, &head, output.buf(), |engine, job| {
+    let replied = finish(cx, session, pending, &head, output.buf(), |engine, job| {
         if !has_end {
             return Finished::BadEnd;
         }
@@ -132,27 +134,33 @@ fn break_off(
     // Other connections need its memory.
     drop(body);
     session.state = State::Swallowing((missing + end_bytes) as u64);
-    let replied = finish(cx, pending, session.peer.fd, &head, output.buf(), conclude);
+    let replied = finish(cx, session, pending, &head, output.buf(), conclude);
     step_of(replied)
 }
 
 /// Ends a storage request whose value was awaited: parses the request again from `head`, lets
-/// `conclude` end it, and answers. `None` if `head` is no storage request, which would be a fault
-/// of this server.
+/// `conclude` end it, and answers. Refuses it if the user may not write the key any more. `None` if
+/// `head` is no storage request, which would be a fault of this server.
 fn finish(
     cx: &mut Context,
+    session: &Session,
     pending: PendingReply,
-    fd: RawFd,
     head: &[u8],
     out: &mut Vec<u8>,
     conclude: impl FnOnce(&engine::Worker, &Job<'_>) -> Finished,
 ) -> Option<Replied> {
-    let mut key_buf = KeyBuf::new();
+    let (mut key_buf, fd) = (KeyBuf::new(), session.peer.fd);
     match head.first().map(|first| Wire::of(*first)) {
         Some(Wire::Binary) => {
             if let binary::Parsed::Request { request, .. } = binary::parse(head)
                 && let Some((key, value_len)) = storage(&request.command)
             {
+                let needs = Needs::of_binary(&request.command);
+                if permit::judge_rights(&cx.engine, session, needs).is_err() {
+                    let denied = binary::Status::AccessDenied;
+                    let write = || binary::reply::write_error(out, &request.header, denied);
+                    return Some(pending.write(write));
+                }
                 let job =
                     super::binary::job(&cx.engine, fd, cx.engine.key(key), &request, value_len);
                 let finished = conclude(&cx.engine, &job);
@@ -161,24 +169,36 @@ fn finish(
                 ));
             }
         }
-        Some(Wire::Text) | None => match text::parse(head, &mut key_buf) {
-            Parsed::Request { request: Request::Store(store), .. } => {
-                let job = super::text::job(&cx.engine, fd, cx.engine.key(store.key), &store);
-                let finished = conclude(&cx.engine, &job);
-                return Some(super::text::answer_store(cx, pending, &store, &job, finished, out));
+        Some(Wire::Text) | None => {
+            let Parsed::Request { request, .. } = text::parse(head, &mut key_buf) else {
+                return None;
+            };
+            let needs = Needs::of_text(&request);
+            if let Err(error) = permit::judge_rights(&cx.engine, session, needs) {
+                return Some(pending.line_unless(request.noreply(), out, error.line()));
             }
-            Parsed::Request { request: Request::Meta(request), .. } => {
-                if let proto::meta::Command::Set { mode, len } = request.command {
-                    let key = cx.engine.key(request.key);
-                    let job = super::meta::job(&cx.engine, fd, key, &request, mode, len);
+            match request {
+                Request::Store(store) => {
+                    let key = cx.engine.key(store.key);
+                    let job = super::text::job(&cx.engine, fd, key, &store);
                     let finished = conclude(&cx.engine, &job);
-                    return Some(super::meta::answer_store(
-                        cx, pending, &request, &job, finished, out,
-                    ));
+                    let replied =
+                        super::text::answer_store(cx, pending, &store, &job, finished, out);
+                    return Some(replied);
                 }
+                Request::Meta(request) => {
+                    if let proto::meta::Command::Set { mode, len } = request.command {
+                        let key = cx.engine.key(request.key);
+                        let job = super::meta::job(&cx.engine, fd, key, &request, mode, len);
+                        let finished = conclude(&cx.engine, &job);
+                        return Some(super::meta::answer_store(
+                            cx, pending, &request, &job, finished, out,
+                        ));
+                    }
+                }
+                _ => {}
             }
-            _ => {}
-        },
+        }
     }
     None
 }
