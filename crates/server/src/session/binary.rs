@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use access::Permission;
+use access::{Needs, Permission};
 use engine::{
     Arithmetic, Cas, Condition, Counted, Delete, Deleted, Key, Miss, Mode, NewValue, Verdict,
     Vivify,
@@ -55,8 +55,7 @@ pub(crate) fn serve(
         }
     };
     if let Command::Get { key, .. } = request.command
-        && !session.login.is_limited()
-        && value_out::waits_to_send(cx, session, key, output)
+        && value_out::waits_to_send(cx, session, key, || Needs::of_binary(&request.command), output)
     {
         return Step::Stop(Flow::Wait);
     }

@@ -1,10 +1,13 @@
 //! Large values in transfer, and their limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops where it fails")]
 
-use net::{CloseReason, Service};
+use std::time::{Duration, Instant};
 
-use super::Worker;
+use net::{CloseReason, Flow, Input, Output, Peer, Service, SimulatedSocket};
+
+use super::login_tests::File;
 use super::tests::{Client, worker};
+use super::{Session, Worker};
 use crate::session::large_values::Need;
 
 #[test]
@@ -103,7 +106,7 @@ fn has_room(worker: &Worker, bytes: usize) -> bool {
 #[test]
 fn a_stalled_sender_makes_room_for_others() {
     let mut worker = worker(&["-m", "64", "-t", "8"]);
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let limit = worker.context.shared.large_values_bytes_max;
     let mut stuck: Vec<Client> = Vec::new();
     let part = vec![b'x'; 900_000];
@@ -114,7 +117,7 @@ fn a_stalled_sender_makes_room_for_others() {
         assert_eq!(client.send(&mut worker, &part), b"");
         stuck.push(client);
     }
-    worker.begin_turn(start + std::time::Duration::from_secs(100));
+    worker.begin_turn(start + Duration::from_secs(100));
     let mut client = Client::new(&mut worker);
     let mut last = Vec::new();
     for try_number in 0..100 {
@@ -155,4 +158,127 @@ fn stores_are_counted_by_class() {
     };
     assert_eq!(count(client.send(&mut worker, b"stats slabs\r\n"), ":cmd_set "), ["3", "1"]);
     assert_eq!(count(client.send(&mut worker, b"stats\r\n"), "STAT cmd_set "), ["5"]);
+}
+
+/// A connection with a socket, which takes only the bytes that it has room for.
+struct Connection {
+    session: Session,
+    socket: SimulatedSocket,
+    left: Vec<u8>,
+}
+
+impl Connection {
+    fn new(worker: &mut Worker, number: u32) -> Self {
+        let mut socket = SimulatedSocket::new(number);
+        socket.room = ROOM;
+        Self { session: worker.open(&Peer::local()), socket, left: Vec::new() }
+    }
+
+    /// Sends bytes, and returns the reason for which the server stops.
+    fn send(&mut self, worker: &mut Worker, bytes: &[u8]) -> Flow {
+        self.left.extend_from_slice(bytes);
+        let left = std::mem::take(&mut self.left);
+        let (mut input, mut scratch) = (Input::new(&left), Vec::new());
+        let mut output = Output::to_simulated(&mut scratch, &mut self.socket);
+        let flow = worker.serve(&mut self.session, &mut input, &mut output);
+        output.flush();
+        self.left = input.bytes().to_vec();
+        flow
+    }
+
+    /// Takes all, is served as the loop would, and returns the beginning of its replies.
+    fn finish(&mut self, worker: &mut Worker) -> String {
+        self.socket.room = usize::MAX;
+        while self.send(worker, b"") == Flow::Yield {}
+        let bytes = std::mem::take(&mut self.socket.taken);
+        self.socket.room = ROOM;
+        bytes[..bytes.len().min(20)].escape_ascii().to_string()
+    }
+}
+
+/// Bytes that a connection's socket has room for.
+const ROOM: usize = 1 << 10;
+
+/// A worker whose share of large values in transfer is enough for one value of [`store_large`].
+fn worker_for_one(flags: &[&str]) -> Worker {
+    worker(&[&["-m", "64", "-t", "1", "-I", "8m"], flags].concat())
+}
+
+fn store_large(worker: &mut Worker, client: &mut Client, key: &str) {
+    let head = format!("set {key} 0 0 7000000\r\n").into_bytes();
+    let set = [&head[..], &vec![b'v'; 7_000_000], b"\r\n"].concat();
+    assert_eq!(client.send(worker, &set), b"STORED\r\n");
+}
+
+/// The number of connections that the loop would resume now.
+fn count_resumed(worker: &mut Worker) -> usize {
+    let mut resumed = Vec::new();
+    worker.after_turn(&mut resumed);
+    resumed.len()
+}
+
+/// However a wait ends, the next one has all its patience.
+#[test]
+fn each_wait_of_a_connection_has_all_its_patience() {
+    let mut worker = worker_for_one(&[]);
+    let mut now = Instant::now();
+    let mut client = Client::new(&mut worker);
+    store_large(&mut worker, &mut client, "a");
+    let mut waiting = Connection::new(&mut worker, 1);
+    let ends: [(&[u8], &[u8], &str); 6] = [
+        (b"get b\r\n", b"", "VALUE b 0 7000000\\r\\n"),
+        (b"get b\r\n", b"delete b\r\n", "END\\r\\n"),
+        (b"get b\r\n", b"set b 0 0 1\r\nx\r\n", "VALUE b 0 1\\r\\nx\\r\\nEN"),
+        (b"mg b v\r\n", b"", "VA 7000000\\r\\nvvvvvvvv"),
+        (b"mg b v\r\n", b"delete b\r\n", "EN\\r\\n"),
+        (b"mg b v\r\n", b"set b 0 0 1\r\nx\r\n", "VA 1\\r\\nx\\r\\n"),
+    ];
+    for (get, meanwhile, want) in ends {
+        store_large(&mut worker, &mut client, "b");
+        let mut holder = Connection::new(&mut worker, 2);
+        assert_eq!(holder.send(&mut worker, b"get a\r\n"), Flow::Blocked);
+        assert_eq!(waiting.send(&mut worker, get), Flow::Wait, "{}", get.escape_ascii());
+        client.send(&mut worker, meanwhile);
+        worker.close(holder.session, CloseReason::Eof);
+        assert_eq!(count_resumed(&mut worker), 1);
+        let got = waiting.finish(&mut worker);
+        assert!(got.starts_with(want), "{got}");
+        assert_eq!(waiting.session.waits_until, None);
+        // Longer than a wait.
+        now += Duration::from_secs(60);
+        worker.begin_turn(now);
+    }
+}
+
+/// Otherwise it would learn that there is a large value, and others would make room for it.
+#[test]
+fn a_client_waits_only_for_values_that_it_may_read() {
+    let users = File::new("all:1\nlim:2\n");
+    let rights = File::new("all readwrite *\nlim read own\n");
+    let flags = format!("rights={}", rights.text());
+    let mut worker = worker_for_one(&["-Y", users.text(), "-o", &flags]);
+    let mut client = Client::new(&mut worker);
+    assert_eq!(client.send(&mut worker, b"set x 0 0 5\r\nall 1\r\n"), b"STORED\r\n");
+    for key in ["a", "other", "own"] {
+        store_large(&mut worker, &mut client, key);
+    }
+    let mut holder = Connection::new(&mut worker, 1);
+    assert_eq!(holder.send(&mut worker, b"set x 0 0 5\r\nall 1\r\nget a\r\n"), Flow::Blocked);
+    let gets: [&[u8]; 7] = [
+        b"get other\r\n",
+        b"gets other\r\n",
+        b"gat 9 own\r\n",
+        b"lease-get own\r\n",
+        b"mg other v\r\n",
+        b"get own\r\n",
+        b"mg own v\r\n",
+    ];
+    let waits = gets.map(|get| {
+        let mut limited = Connection::new(&mut worker, 2);
+        limited.send(&mut worker, b"set x 0 0 5\r\nlim 2\r\n");
+        let waits = limited.send(&mut worker, get) == Flow::Wait;
+        worker.close(limited.session, CloseReason::Eof);
+        waits
+    });
+    assert_eq!(waits, [false, false, false, false, false, true, true]);
 }

@@ -76,12 +76,13 @@ pub(crate) fn get_keys(
                 }
             },
         };
-        if value_out::waits_to_send(cx, session, key.bytes, output) {
+        let touches = line.exptime.is_some() || line.with_lease;
+        let needs = || permit::needs_of_key(touches, key.bytes);
+        if value_out::waits_to_send(cx, session, key.bytes, needs, output) {
             session.state = State::Getting(Retrieval { line: before, pending });
             return Step::Stop(Flow::Wait);
         }
         input.consume(consumed);
-        let touches = line.exptime.is_some() || line.with_lease;
         if let Err(error) = permit::judge_key(&cx.engine, session, touches, key.bytes) {
             // As after a key that is too long: found values stay, and the rest is dropped.
             line.refuse_rest(error);
@@ -120,7 +121,8 @@ pub(crate) fn lone_get(
     output: &mut Output<'_>,
 ) -> Step {
     let (mut line, pending) = (GetLine::after_key(), PendingReply::of_request());
-    if value_out::waits_to_send(cx, session, key.bytes, output) {
+    let needs = || permit::needs_of_key(false, key.bytes);
+    if value_out::waits_to_send(cx, session, key.bytes, needs, output) {
         input.consume(GET.len());
         session.state = State::Getting(Retrieval { line, pending });
         return Step::Stop(Flow::Wait);
@@ -198,9 +200,7 @@ fn answer_found(
     output: &mut Output<'_>,
 ) -> KeyReply {
     if cx.reporter.is_busy() {
-        // A copy: a reference to the result would keep it in memory.
-        let copy = found;
-        cx.reporter.fetched(session, key.bytes, copy.as_ref());
+        cx.reporter.fetched(session, key.bytes, found.as_ref());
     }
     cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
     let Ok(item) = found else { return KeyReply::Written };

@@ -2,6 +2,7 @@
 
 use std::os::fd::RawFd;
 
+use access::Needs;
 use engine::{Arithmetic, Cas, Condition, Counted, Delete, Deleted, Key, NewValue, Verdict};
 use net::{Flow, Input, Output};
 use options::COMPATIBLE_VERSION;
@@ -57,11 +58,9 @@ pub(crate) fn serve(
             return answer_bad(session, &bad, is_strict, input, output);
         }
     };
-    // A client that may not see every key learns nothing by waiting.
     if let Request::Meta(meta) = &request
         && meta.options.value
-        && !session.login.is_limited()
-        && value_out::waits_to_send(cx, session, meta.key, output)
+        && value_out::waits_to_send(cx, session, meta.key, || Needs::of_meta(meta), output)
     {
         return Step::Stop(Flow::Wait);
     }

@@ -5,6 +5,7 @@
 
 use std::io::IoSlice;
 
+use access::Needs;
 use net::{Flow, Output};
 use store::{Item, Pin};
 
@@ -40,15 +41,30 @@ pub(crate) fn outgoing<'s>(item: &Item<'s>) -> Outgoing<'s> {
 
 /// True if the key's value has to wait for its turn to be sent; the session then returns
 /// [`Flow::Wait`] and checks again. Also false when it has waited for long enough: a value refused
-/// then gets its error.
+/// then gets its error. A client without the right to it learns nothing by waiting: it does not
+/// wait.
 #[inline]
-pub(crate) fn waits_to_send(
+pub(crate) fn waits_to_send<'k>(
     cx: &mut Context,
     session: &mut Session,
     key: &[u8],
+    needs: impl FnOnce() -> Needs<'k>,
     output: &Output<'_>,
 ) -> bool {
-    cx.large_values.is_tight() && waits_for_others(cx, session, key, output)
+    let waits = cx.large_values.is_tight()
+        && !session.login.lacks(needs())
+        && waits_for_others(cx, session, key, output);
+    if !waits && session.waits_until.is_some() {
+        end_wait(cx, session);
+    }
+    waits
+}
+
+/// Ends a wait in any other way than by its turn: another value may wait as long.
+#[cold]
+fn end_wait(cx: &Context, session: &mut Session) {
+    session.waits_until = None;
+    cx.large_values.with(|account| account.forget_waiting(session.id));
 }
 
 fn waits_for_others(
@@ -66,13 +82,9 @@ fn waits_for_others(
     drop(section);
     let need = Need::Send(pin.value_len());
     cx.large_values.with(|account| {
-        if account.is_sent(address(&pin)) {
-            // It costs nothing more, so a waiting session waits no longer.
-            account.forget_waiting(session.id);
-            session.waits_until = None;
-            return false;
-        }
-        account.must_wait(session.id, conn, need, cx.now, &mut session.waits_until)
+        // One that is being sent costs nothing more.
+        !account.is_sent(address(&pin))
+            && account.must_wait(session.id, conn, need, cx.now, &mut session.waits_until)
     })
 }
 
