@@ -74,10 +74,9 @@ pub(super) struct Settled {
     pub(super) refusal: String,
 }
 
-/// The texts of servers that refuse the sender and not the request. They accept the same delete
-/// once the sender has the login or the right.
-const REFUSALS_OF_SENDER: [&[u8]; 3] =
-    [b"unauthenticated", b"authentication failure", b"permission denied"];
+/// The texts of servers that refuse the connection and not the request. They accept the same delete
+/// once the sender has the login.
+const REFUSALS_OF_SENDER: [&[u8]; 2] = [b"unauthenticated", b"authentication failure"];
 
 impl Replay {
     pub(super) fn new(
@@ -150,7 +149,8 @@ impl Replay {
     }
 
     /// Records the answer to one of them, with the server's text. A delete that waits for a login
-    /// or a right stays; the first time, its server's name is returned.
+    /// stays; the first time, its server's name is returned. One without the right to its key does
+    /// not wait: a client could hold the gets of all other keys by it.
     pub(super) fn answered(&mut self, index: usize, outcome: Outcome, text: &[u8]) -> Option<&str> {
         let done = self.done.get_mut(index)?;
         *done = match outcome.failure() {
