@@ -10,7 +10,7 @@ use lone::{lone_servers, unused};
 use crate::ast::{
     Command, Config, Entry, Handle, Member, Pool, PoolId, Route, RouteId, Security, Server,
 };
-use crate::select::{by_class, by_operation, children};
+use crate::select::{children, policy};
 use crate::source::Diagnostic;
 
 /// All warnings about the configuration.
@@ -73,10 +73,10 @@ fn reached(config: &Config, operation: Option<Command>) -> BTreeSet<usize> {
         let route = &config.handle(id).route;
         match (route, operation) {
             (Route::OperationSelector { default, policies }, Some(operation)) => {
-                work.extend(by_operation(policies, *default, operation));
+                work.extend(policy(policies, &operation).or(default.as_ref()));
             }
             (Route::RoutingGroup { default, policies }, Some(operation)) => {
-                work.extend(by_class(policies, *default, operation.class()));
+                work.extend(policy(policies, &operation.class()).or(default.as_ref()));
             }
             _ => work.extend(children(route)),
         }

@@ -1,6 +1,7 @@
 //! Choices that depend only on the request: shared by the router and `explain`.
 
 use hashing::key::{before_hash_stop, shard};
+use hashing::spooky_hash32;
 
 use crate::ast::{Command, CommandClass, Config, Entry, Listener, Route, RouteId, ShardSplit};
 
@@ -70,37 +71,27 @@ fn fallback(prefix: &[u8]) -> Vec<u8> {
     [b"/", region, b"/fallback/"].concat()
 }
 
-/// The policy of the longest prefix of the key, or the wildcard.
+/// `PrefixSelectorRoute`: the policy of the longest prefix of the key. The policies are in
+/// ascending order: a prefix of the key precedes the key, and a longer one follows a shorter one.
 #[must_use]
-pub fn by_prefix(
-    policies: &[(String, RouteId)],
-    wildcard: Option<RouteId>,
+pub fn longest_prefix<'p, P: AsRef<[u8]>, R>(
+    policies: &'p [(P, R)],
     key: &[u8],
-) -> Option<RouteId> {
-    let matching = policies.iter().filter(|(prefix, _)| key.starts_with(prefix.as_bytes()));
-    matching.max_by_key(|(prefix, _)| prefix.len()).map(|(_, route)| *route).or(wildcard)
+) -> Option<&'p (P, R)> {
+    let end = policies.partition_point(|(prefix, _)| prefix.as_ref() <= key);
+    policies.iter().take(end).rev().find(|(prefix, _)| key.starts_with(prefix.as_ref()))
 }
 
-/// The route of a command.
+/// The route of a command, or of a class of commands.
 #[must_use]
-pub fn by_operation(
-    policies: &[(Command, RouteId)],
-    default: Option<RouteId>,
-    operation: Command,
-) -> Option<RouteId> {
-    let found = policies.iter().find(|(known, _)| *known == operation);
-    found.map(|(_, route)| *route).or(default)
+pub fn policy<'p, K: PartialEq, R>(policies: &'p [(K, R)], wanted: &K) -> Option<&'p R> {
+    policies.iter().find(|(known, _)| known == wanted).map(|(_, route)| route)
 }
 
-/// The route of a class of commands.
+/// A number for a host that differs with `salt`.
 #[must_use]
-pub fn by_class(
-    policies: &[(CommandClass, RouteId)],
-    default: Option<RouteId>,
-    class: CommandClass,
-) -> Option<RouteId> {
-    let found = policies.iter().find(|(known, _)| *known == class);
-    found.map(|(_, route)| *route).or(default)
+pub fn salted(host_id: u32, salt: &str) -> u32 {
+    if salt.is_empty() { host_id } else { spooky_hash32(format!("{host_id}{salt}").as_bytes(), 0) }
 }
 
 /// `KeySplitRoute`: the key under the name of a replica; replica 0 has the plain name. `None` if it
@@ -341,6 +332,9 @@ mod tests {
             ("/a*c/x/", "/abbc/x/", true),
             ("/a*c/x/", "/abb/x/", false),
             ("/*/e*t/", "/u/east/", true),
+            ("/a*b/", "/a/b/", false),
+            ("/*", "/a/b/", false),
+            ("/*/*/*/", "/a/b/", false),
             ("", "", true),
             ("/a/b/", "/a/b", false),
         ] {

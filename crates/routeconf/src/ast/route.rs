@@ -181,7 +181,7 @@ pub enum Route {
     Pool(Box<PoolRoute>),
     /// Chooses by the longest prefix of the key.
     PrefixSelector {
-        /// Prefixes, in order.
+        /// Prefixes in ascending order, each once.
         policies: Vec<(String, RouteId)>,
         /// For keys without any of them.
         wildcard: Option<RouteId>,

@@ -250,6 +250,24 @@ mod tests {
         assert_eq!(explained(r#""NullRoute""#, &["--host-id", "x"]).status, usage::EXIT_USAGE);
     }
 
+    /// The prefixes lead to one route, also to that of the wildcard.
+    #[test]
+    fn the_longest_prefix_of_the_key_is_named() {
+        let policies = r#""s:": "PoolRoute|A", "u:": "PoolRoute|A", "u:7": "PoolRoute|A""#;
+        for (wildcard, policies, note) in [
+            ("PoolRoute|B", policies, "prefix 'u:7'"),
+            ("PoolRoute|A", policies, "prefix 'u:7'"),
+            ("PoolRoute|A", r#""s:": "PoolRoute|A""#, "wildcard"),
+        ] {
+            let route = format!(
+                r#"{{"type": "PrefixSelectorRoute", "policies": {{{policies}}},
+                    "wildcard": "{wildcard}"}}"#
+            );
+            let said = explained(&route, &[]);
+            assert!(said.out.contains(&format!("PrefixSelectorRoute: {note}")), "{said:?}");
+        }
+    }
+
     /// A store never goes to the second child.
     #[test]
     fn only_gets_and_deletes_go_on_after_a_miss() {

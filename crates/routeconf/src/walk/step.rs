@@ -106,19 +106,9 @@ impl Walker<'_> {
                 }
             }
             Route::HostId { children, salt } => {
-                let id = format!("{}{salt}", question.host_id);
-                let hash = if salt.is_empty() {
-                    question.host_id
-                } else {
-                    spooky_hash32(id.as_bytes(), 0)
-                };
-                self.one(
-                    step,
-                    children,
-                    hash as usize % children.len().max(1),
-                    &format!("by host id {}", question.host_id),
-                    question,
-                );
+                let number = select::salted(question.host_id, salt) as usize;
+                let note = format!("by host id {}", question.host_id);
+                self.one(step, children, number % children.len().max(1), &note, question);
             }
             Route::OriginalClientHash { children, offset } => {
                 let hash = question
@@ -164,23 +154,20 @@ impl Walker<'_> {
                 self.go_as(step, rule.target, StepCondition::Reply, &key, question);
             }
             Route::OperationSelector { default, policies } => {
-                let found = select::by_operation(policies, *default, question.operation);
+                let found = select::policy(policies, &question.operation).copied().or(*default);
                 self.chosen(found, &format!("for {}", question.operation.name()), step, question);
             }
             Route::RoutingGroup { default, policies } => {
                 let class = question.operation.class();
-                let found = select::by_class(policies, *default, class);
+                let found = select::policy(policies, &class).copied().or(*default);
                 self.chosen(found, &format!("for {class:?} commands"), step, question);
             }
             Route::PrefixSelector { policies, wildcard } => {
-                let found = select::by_prefix(policies, *wildcard, &step.key);
-                let prefix =
-                    policies.iter().find(|(_, route)| Some(*route) == found && found != *wildcard);
-                let note = prefix.map_or_else(
-                    || "wildcard".to_owned(),
-                    |(prefix, _)| format!("prefix '{prefix}'"),
-                );
-                self.chosen(found, &note, step, question);
+                let (route, note) = match select::longest_prefix(policies, &step.key) {
+                    Some((prefix, route)) => (Some(*route), format!("prefix '{prefix}'")),
+                    None => (*wildcard, "wildcard".to_owned()),
+                };
+                self.chosen(route, &note, step, question);
             }
             Route::Pool(pool) => self.pool(pool, step, question),
             Route::Shadow { child, index, shadows } => {

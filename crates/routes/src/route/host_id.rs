@@ -1,11 +1,10 @@
 //! `HostIdRoute`: one child for all requests of this host, so that hosts spread over replicas
 //! (section 3.2.3 of the paper).
 
-use hashing::spooky_hash32;
-
 use super::child::child;
 use super::{RouteRef, Select};
 use crate::context::Context;
+use routeconf::select::salted;
 use upstream::Request;
 
 /// Chooses by the number of this host.
@@ -15,11 +14,6 @@ pub struct HostIdRoute {
     pub children: Vec<RouteRef>,
     /// Hashed with the number. If empty, the number itself decides.
     pub salt: String,
-}
-
-/// A number for this host that differs with `salt`.
-pub(crate) fn salted(host_id: u32, salt: &str) -> u32 {
-    if salt.is_empty() { host_id } else { spooky_hash32(format!("{host_id}{salt}").as_bytes(), 0) }
 }
 
 impl Select for HostIdRoute {

@@ -4,6 +4,7 @@ use super::{RouteRef, Select};
 use crate::context::Context;
 use proto::meta::Options;
 use proto::text::Words;
+use routeconf::select::policy;
 use upstream::{Command, CommandClass, Request};
 
 /// Chooses by the command. A meta command counts as the equivalent classic one.
@@ -21,9 +22,7 @@ impl Select for OperationSelectorRoute {
     }
 
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        let command = classic(request);
-        let found = self.policies.iter().find(|(policy, _)| *policy == command);
-        found.map_or(&self.default, |(_, route)| route)
+        policy(&self.policies, &classic(request)).unwrap_or(&self.default)
     }
 }
 
@@ -42,9 +41,7 @@ impl Select for RoutingGroupRoute {
     }
 
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        let class = request.op.class();
-        let found = self.policies.iter().find(|(policy, _)| *policy == class);
-        found.map_or(&self.default, |(_, route)| route)
+        policy(&self.policies, &request.op.class()).unwrap_or(&self.default)
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use hashing::{Placement, rendezvous_order};
 
-use super::host_id::salted;
 use crate::context::Context;
+use routeconf::select::salted;
 use upstream::SendCell;
 use upstream::{Event, Failure, Request};
 

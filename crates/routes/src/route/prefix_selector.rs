@@ -3,6 +3,7 @@
 
 use super::{RouteRef, Select};
 use crate::context::Context;
+use routeconf::select::longest_prefix;
 use upstream::Request;
 
 /// Chooses by the prefix of the key.
@@ -27,12 +28,8 @@ impl Select for PrefixSelectorRoute {
         "prefix-selector".to_owned()
     }
 
-    /// A prefix of the key sorts before the key, and a longer one after a shorter one. So the
-    /// longest is the last one that is not after the key, or one before it.
     fn select(&self, _cx: &Context, request: &mut Request<'_>) -> &RouteRef {
-        let end = self.policies.partition_point(|(prefix, _)| prefix.as_slice() <= request.key);
-        let candidates = self.policies.iter().take(end).rev();
-        let found = candidates.into_iter().find(|(prefix, _)| request.key.starts_with(prefix));
+        let found = longest_prefix(&self.policies, request.key);
         found.map_or(&self.wildcard, |(_, route)| route)
     }
 }
