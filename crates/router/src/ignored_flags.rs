@@ -43,6 +43,7 @@ const SWITCHES: &[(&str, &str)] = &[
     ("--ssl-use-ktls12", "TLS is in the program"),
     ("--thread-affinity", "a worker has one connection to each server"),
     ("--tls-prefer-ocb-cipher", "mcrouter's open build ignores it as well"),
+    ("--use-asynclog-version2", "'holdall spool --format as2' writes this format"),
     ("--use-mux-io-thread-pool", "--num-proxies sets the number of threads"),
 ];
 
@@ -186,10 +187,11 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_accepted_with_a_warning() {
-        let line = "route -p 5000 --log-path /x --fibers_stack_size=24 -L /log --enable-qos -f c --log-path";
+        let line = "route -p 5000 --log-path /x --fibers_stack_size=24 -L /log --enable-qos -f c \
+            --use_asynclog_version2 --log-path";
         let (kept, told) = without(line.split(' ').map(OsString::from));
         assert_eq!(kept, ["route", "-p", "5000", "-f", "c"]);
-        assert_eq!(told.len(), 5, "{told:?}");
+        assert_eq!(told.len(), 6, "{told:?}");
         assert_eq!(told[1], "warning: --fibers-stack-size has no effect: there are no fibers");
     }
 

@@ -216,10 +216,6 @@ pub struct Options {
     #[arg(short = 'a', long, value_name = "FOLDER")]
     pub async_dir: Option<PathBuf>,
 
-    /// No effect; `holdall spool --format as2` writes this format
-    #[arg(long)]
-    pub use_asynclog_version2: bool,
-
     /// Limit of kept deletes, in bytes; beyond it, failed deletes get their error as the reply
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
     pub asynclog_max_bytes: u64,
@@ -683,7 +679,6 @@ impl Options {
             ("delete_hold_off", u64::from(self.delete_hold_off)),
             ("enable_flush_cmd", u64::from(self.enable_flush_cmd)),
             ("asynclog_disable", u64::from(self.asynclog_disable)),
-            ("use_asynclog_version2", u64::from(self.use_asynclog_version2)),
             ("asynclog_max_bytes", self.asynclog_max_bytes),
             ("asynclog_max_age", self.asynclog_max_age),
             ("asynclog_hold_gets", u64::from(self.asynclog_hold_gets)),
