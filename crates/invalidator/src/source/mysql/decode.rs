@@ -460,11 +460,10 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mysql_async::binlog::BinlogVersion;
-    use mysql_async::binlog::events::FormatDescriptionEvent;
     use mysql_common::packets::Tag;
     use mysql_common::proto::MySerialize as _;
 
+    use super::event_type::event;
     use super::*;
     use changes::gtid::Uuid;
 
@@ -484,16 +483,8 @@ mod tests {
         (1..=5).for_each(|number| from.insert(Origin::untagged(SERVER), number));
         let from = Position::MysqlGtid(from);
         let mut decoder = Decoder::new(origin(Flavour::MySql), by, &from, rules);
-        let description = FormatDescriptionEvent::new(BinlogVersion::Version4);
         for (kind, body) in events {
-            let mut bytes = vec![0; 4];
-            bytes.push(*kind);
-            bytes.extend_from_slice(&1_u32.to_le_bytes());
-            bytes.extend_from_slice(&u32::try_from(19 + body.len()).unwrap().to_le_bytes());
-            bytes.extend_from_slice(&[100, 0, 0, 0, 0, 0]);
-            bytes.extend_from_slice(body);
-            let event = Logged::read(&description, &bytes[..]).unwrap();
-            decoder.push(&event, |_| None).unwrap();
+            decoder.push(&event(*kind, 100, body), |_| None).unwrap();
         }
         std::iter::from_fn(|| decoder.pop()).collect()
     }
@@ -552,7 +543,7 @@ mod tests {
         let from = Position::MysqlGtid(changes::gtid::GtidSet::default());
         let mut decoder = Decoder::new(origin(Flavour::MySql), By::Gtid, &from, &rules);
         // Number and flags of a table with one INT, its names, its columns.
-        let table = ends_at(100, 19, b"\x07\0\0\0\0\0\0\0\x01d\0\x01t\0\x01\x03\0\0");
+        let table = event(19, 100, b"\x07\0\0\0\0\0\0\0\x01d\0\x01t\0\x01\x03\0\0");
         let Some(EventData::TableMapEvent(described)) = table.read_data().unwrap() else {
             panic!("not a table")
         };
@@ -560,9 +551,9 @@ mod tests {
         // A row of it; the flag of the last event of a statement.
         let rows = |is_last: bool| {
             let body = [b"\x07\0\0\0\0\0", &[u8::from(is_last), 0, 2, 0, 1, 1][..], &[0; 5]];
-            ends_at(100, 30, &body.concat())
+            event(30, 100, &body.concat())
         };
-        let gtid = ends_at(100, 33, &body(&GtidEvent::new(SERVER, 6)));
+        let gtid = event(33, 100, &body(&GtidEvent::new(SERVER, 6)));
         let mut gaps = |events: &[&Logged]| {
             for event in events {
                 decoder.push(event, |_| Some(&described)).unwrap();
@@ -584,18 +575,6 @@ mod tests {
         assert_eq!(position.to_string(), "mysql-gtid:07070707-0707-0707-0707-070707070707:1-6");
     }
 
-    /// An event that ends at this offset, of which the header has the low bits.
-    fn ends_at(low: u32, kind: u8, body: &[u8]) -> Logged {
-        let mut bytes = vec![0; 4];
-        bytes.push(kind);
-        bytes.extend_from_slice(&1_u32.to_le_bytes());
-        bytes.extend_from_slice(&u32::try_from(19 + body.len()).unwrap().to_le_bytes());
-        bytes.extend_from_slice(&low.to_le_bytes());
-        bytes.extend_from_slice(&[0, 0]);
-        bytes.extend_from_slice(body);
-        Logged::read(&FormatDescriptionEvent::new(BinlogVersion::Version4), &bytes[..]).unwrap()
-    }
-
     #[test]
     fn a_transaction_beyond_4_gib_of_its_file_has_its_offset_and_the_position_before_it() {
         let start = Position::File { name: "log.000001".to_owned(), offset: 4 };
@@ -603,11 +582,11 @@ mod tests {
         let mut decoder = Decoder::new(origin(Flavour::MariaDb), By::File, &start, &rules);
         let rotate = [&4_u64.to_le_bytes()[..], b"log.000002"].concat();
         let events = [
-            ends_at(300, 162, &[0; 19]),
-            ends_at(400, 16, &[1; 8]),
-            ends_at(4_294_967_000, 162, &[0; 19]),
-            ends_at(700, 16, &[1; 8]),
-            ends_at(900, 4, &rotate),
+            event(162, 300, &[0; 19]),
+            event(16, 400, &[1; 8]),
+            event(162, 4_294_967_000, &[0; 19]),
+            event(16, 700, &[1; 8]),
+            event(4, 900, &rotate),
         ];
         for event in &events {
             decoder.push(event, |_| None).unwrap();

@@ -1,6 +1,12 @@
 //! Numbers of binary log event types that the library's `EventType` lacks, or that are compared
 //! with a raw header. Sources: MySQL's `binlog_event.h`, MariaDB's `log_event.h`.
 
+#[cfg(test)]
+use mysql_async::binlog::{
+    BinlogVersion,
+    events::{Event, FormatDescriptionEvent},
+};
+
 /// Bytes of the header of an event.
 pub(super) const HEADER_BYTES: usize = 19;
 
@@ -51,4 +57,14 @@ pub(super) const DELETE_ROWS_COMPRESSED: u8 = 171;
 /// True for MariaDB's own types that carry no change.
 pub(super) const fn is_harmless_of_mariadb(event_type: u8) -> bool {
     matches!(event_type, ANNOTATE_ROWS | BINLOG_CHECKPOINT | GTID_LIST | START_ENCRYPTION)
+}
+
+/// An event as a server sends it, which ends at this offset of its file.
+#[cfg(test)]
+pub(super) fn event(kind: u8, end: u32, body: &[u8]) -> Event {
+    let length = u32::try_from(HEADER_BYTES + body.len()).unwrap();
+    let (time, server, flags) = ([0; 4], 1_u32.to_le_bytes(), [0; 2]);
+    let bytes =
+        [&time, &[kind][..], &server, &length.to_le_bytes(), &end.to_le_bytes(), &flags, body];
+    Event::read(&FormatDescriptionEvent::new(BinlogVersion::Version4), &bytes.concat()[..]).unwrap()
 }

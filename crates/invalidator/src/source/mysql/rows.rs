@@ -184,8 +184,7 @@ fn signed(column: &Column, number: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use mysql_async::binlog::BinlogVersion;
-    use mysql_async::binlog::events::{EventData, FormatDescriptionEvent};
+    use mysql_async::binlog::events::EventData;
 
     use super::*;
     use crate::source::mysql::event_type;
@@ -196,14 +195,7 @@ mod tests {
         body.extend_from_slice(&[0; 4]);
         body.extend_from_slice(b"\x01s\0\x01t\0");
         body.extend_from_slice(&[1, 3, 0, 0]);
-        let mut bytes = vec![0; 4];
-        bytes.push(event_type::TABLE_MAP);
-        bytes.extend_from_slice(&1_u32.to_le_bytes());
-        bytes.extend_from_slice(&u32::try_from(19 + body.len()).unwrap().to_le_bytes());
-        bytes.extend_from_slice(&[100, 0, 0, 0, 0, 0]);
-        bytes.extend_from_slice(&body);
-        let description = FormatDescriptionEvent::new(BinlogVersion::Version4);
-        let event = Event::read(&description, &bytes[..]).unwrap();
+        let event = event_type::event(event_type::TABLE_MAP, 100, &body);
         let Ok(Some(EventData::TableMapEvent(table))) = event.read_data() else { panic!() };
         rows.describe(&event, &table).unwrap();
     }

@@ -161,16 +161,8 @@ mod tests {
         let from = Position::MysqlGtid(GtidSet::default());
         let server = Origin { flavour: Flavour::MySql, has_unlogged_cascades: true };
         let mut decoder = Decoder::new(server, By::Gtid, &from, &Rules::default());
-        let description = FormatDescriptionEvent::new(BinlogVersion::Version4);
         for (kind, body) in events {
-            let mut bytes = vec![0; 4];
-            bytes.push(*kind);
-            bytes.extend_from_slice(&1_u32.to_le_bytes());
-            let length = u32::try_from(event_type::HEADER_BYTES + body.len()).unwrap();
-            bytes.extend_from_slice(&length.to_le_bytes());
-            bytes.extend_from_slice(&[100, 0, 0, 0, 0, 0]);
-            bytes.extend_from_slice(body);
-            let event = Event::read(&description, &bytes[..]).unwrap();
+            let event = event_type::event(*kind, 100, body);
             decoder.push(&event, |_| None).map_err(|damaged: Damaged| damaged.to_string())?;
         }
         let mut position = String::new();
