@@ -2,11 +2,12 @@
 //!
 //! Opening a pipe waits for its writer, and a device may never end. A program that reads its files
 //! again while it serves must not wait for either, so only regular files are read. [`Stamp`] shows
-//! whether a file must be read again. [`NewFile`] keeps an old file in place until the new one is
-//! whole.
+//! whether a file must be read again. [`NewFile`] and [`put`] keep an old file in place until the
+//! new one is whole.
 #![forbid(unsafe_code)]
 
 mod new_file;
+mod put;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,6 +18,7 @@ use std::time::SystemTime;
 use rustix::fs::{Mode, OFlags};
 
 pub use new_file::NewFile;
+pub use put::{Readers, make_folder, put};
 
 /// Opens a regular file for reading, through symbolic links. Never waits for another process.
 ///

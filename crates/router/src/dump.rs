@@ -16,8 +16,8 @@ use routeconf::Sources;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::new_file::{Readers, make_folder, put};
 use crate::options::{Options, Source};
+use files::{Readers, make_folder, put};
 
 /// The interval at which a dump in use is touched.
 pub(crate) const TOUCH_PERIOD: Duration = Duration::from_secs(60);

@@ -17,7 +17,6 @@ mod latency;
 mod listeners;
 mod logins;
 mod metrics;
-mod new_file;
 pub mod options;
 mod outages;
 mod periodic;

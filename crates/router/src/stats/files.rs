@@ -14,10 +14,10 @@ use upstream::PoolCounts;
 use upstream::{Place, Registry};
 
 use crate::config_info::pretty;
-use crate::new_file::{Readers, make_folder, put};
 use crate::options::{Options, Validate};
 use crate::shared::Shared;
 use crate::stats::mean;
+use files::{Readers, make_folder, put};
 
 /// The results of requests to pools, by pool name.
 pub(crate) type Counted = BTreeMap<String, Arc<PoolCounts>>;

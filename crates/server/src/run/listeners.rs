@@ -5,10 +5,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
+use files::Readers;
 use net::{Inherited, Listen, ListenAddress, Sockets, TlsMode};
 use options::{Endpoint, Options};
 
-use super::{Failure, new_file};
+use super::Failure;
 use crate::log::Log;
 
 /// Adds the sockets that systemd opened for this process to those of a predecessor, which may also
@@ -151,7 +152,7 @@ pub(super) fn write_ports(options: &Options, sockets: &Sockets) -> Result<(), Fa
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         let _ = writeln!(text, "{kind} {family}: {}", address.port());
     }
-    new_file::put(path, &text)
+    files::put(path, &text, Readers::All)
         .map_err(|error| Failure::os(format!("cannot write {}: {error}", path.display())))
 }
 

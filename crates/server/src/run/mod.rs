@@ -19,7 +19,6 @@ mod limits;
 mod listeners;
 mod live;
 mod memory;
-mod new_file;
 mod operators;
 mod pace;
 mod pid_file;

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process;
 
+use files::Readers;
 use options::Options;
 
-use super::new_file;
 use crate::log::Log;
 
 /// The file, removed when dropped if it still names this process.
@@ -33,7 +33,7 @@ impl PidFile {
     /// that cannot be written is a warning, and the server continues.
     fn write(options: &Options, log: &Log) -> Option<Self> {
         let path = options.pid_file.clone()?;
-        match new_file::put(&path, &format!("{}\n", process::id())) {
+        match files::put(&path, &format!("{}\n", process::id()), Readers::All) {
             Ok(()) => Some(Self { path }),
             Err(error) => {
                 log.warning(format_args!("cannot write the pid file {}: {error}", path.display()));

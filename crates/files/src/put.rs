@@ -1,4 +1,4 @@
-//! Files that are written whole and replace existing ones.
+//! Files of a server for other programs: written whole, in place of existing ones.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, Write};
@@ -7,15 +7,19 @@ use std::path::Path;
 
 /// The readers of a file; no other user may write it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Readers {
-    /// The proxy's user.
+pub enum Readers {
+    /// The server's user.
     Own,
     /// Every user of the machine.
     All,
 }
 
 /// Makes `folder`, and missing folders above it.
-pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
+///
+/// # Errors
+///
+/// The system's.
+pub fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
     let mode = match readers {
         Readers::Own => 0o700,
         Readers::All => 0o755,
@@ -24,8 +28,12 @@ pub(crate) fn make_folder(folder: &Path, readers: Readers) -> io::Result<()> {
 }
 
 /// Puts a file with this text at `path`. The temporary file has an unpredictable name, so it is
-/// never a link to another file.
-pub(crate) fn put(path: &Path, text: &str, readers: Readers) -> io::Result<()> {
+/// never a link to another file. A link at `path` is replaced.
+///
+/// # Errors
+///
+/// The system's.
+pub fn put(path: &Path, text: &str, readers: Readers) -> io::Result<()> {
     let mode = match readers {
         Readers::Own => 0o600,
         Readers::All => 0o644,
