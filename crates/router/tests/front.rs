@@ -6,13 +6,13 @@ mod common;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use common::{SESSION, packet, proxy};
 use tempfile::TempDir;
-use testkit::{Server, eventually};
+use testkit::{Server, eventually, replace_file};
 
 /// A proxy in a thread of this test, which ends with the test's process.
 struct Proxy {
@@ -344,13 +344,6 @@ fn a_key_that_the_server_writes_raw_is_returned_in_base64() {
     exact(&mut stream, b"md YSBi b k\r\nmg YSBi b k\r\n", b"HD kYSBi b\r\nEN kYSBi b\r\n");
 }
 
-/// Replaces a file atomically: a partly written one would be seen empty for a moment.
-fn replace(path: &Path, text: &str) {
-    let part = path.with_extension("part");
-    fs::write(&part, text).unwrap();
-    fs::rename(&part, path).unwrap();
-}
-
 #[test]
 fn a_changed_file_is_loaded_and_an_invalid_one_refused() {
     let servers: Vec<_> = (0..2).map(|_| Server::memcached(&[])).collect();
@@ -367,11 +360,11 @@ fn a_changed_file_is_loaded_and_an_invalid_one_refused() {
         line.parse::<u64>().unwrap()
     };
     for (round, broken) in ["{", "{}", r#"{"route": "PoolRoute|none"}"#].iter().enumerate() {
-        replace(&proxy.config, broken);
+        replace_file(&proxy.config, broken);
         eventually("refused", || stat("config_failures") == round as u64 + 1);
         exact(&mut stream, b"get k\r\n", b"VALUE k 0 1\r\na\r\nEND\r\n");
     }
-    replace(&proxy.config, &config(&addresses, r#""PoolRoute|B""#));
+    replace_file(&proxy.config, &config(&addresses, r#""PoolRoute|B""#));
     eventually("taken", || stat("config_generation") == 2);
     exact(&mut stream, b"get k\r\n", b"END\r\n");
     exact(&mut stream, b"set k 0 0 1\r\nb\r\n", b"STORED\r\n");

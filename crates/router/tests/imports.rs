@@ -4,17 +4,9 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 
 use common::{ask, proxy, stat};
-use testkit::eventually;
-
-/// Replaces a file atomically: a partly written one would be seen empty for a moment.
-fn write(path: &Path, text: &str) {
-    let part = path.with_extension("part");
-    fs::write(&part, text).unwrap();
-    fs::rename(&part, path).unwrap();
-}
+use testkit::{eventually, replace_file};
 
 /// A configuration that answers with a name, and imports a pool's file.
 fn config(name: &str, pool: &str) -> String {
@@ -27,27 +19,27 @@ const POOL: &str = r#"{"servers": ["127.0.0.1:1"]}"#;
 fn a_broken_or_missing_new_import_is_loaded_once_repaired() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    write(&path("first.json"), POOL);
-    write(&path("main.json"), &config("first", "first.json"));
+    replace_file(&path("first.json"), POOL);
+    replace_file(&path("main.json"), &config("first", "first.json"));
     let main = path("main.json").display().to_string();
     let address = proxy(&["-f", &main]).unwrap();
     let answers = |name: &str| ask(address, "get k\r\n") == format!("SERVER_ERROR {name}\r\n");
     assert!(answers("first"));
     let (broken, missing) = (path("broken.json"), path("missing.json"));
-    write(&broken, r#"{"servers": ["#);
+    replace_file(&broken, r#"{"servers": ["#);
     for (name, file) in [("broken", &broken), ("missing", &missing)] {
         let failures = stat(address, "config_failures");
-        write(&path("main.json"), &config(name, &format!("{name}.json")));
+        replace_file(&path("main.json"), &config(name, &format!("{name}.json")));
         eventually("it is refused", || stat(address, "config_failures") > failures);
         assert!(!answers(name));
-        write(file, POOL);
+        replace_file(file, POOL);
         eventually("it is mended", || answers(name));
     }
     // The files of the configuration in use are watched in the meantime.
     let failures = stat(address, "config_failures");
-    write(&path("main.json"), &config("last", "nowhere.json"));
+    replace_file(&path("main.json"), &config("last", "nowhere.json"));
     eventually("it is refused", || stat(address, "config_failures") == failures + 1);
-    write(&path("main.json"), &config("first", "first.json"));
+    replace_file(&path("main.json"), &config("first", "first.json"));
     eventually("the old one is back", || answers("first"));
 }
 
@@ -58,14 +50,14 @@ fn an_import_broken_at_startup_is_loaded_once_repaired() {
     let path = |name: &str| folder.path().join(name);
     let (main, root) = (path("main.json").display().to_string(), path("dumps"));
     let arguments = ["-f", &*main, "--config-dump-root", root.to_str().unwrap()];
-    write(&path("main.json"), r#"{"route": "ErrorRoute|kept"}"#);
+    replace_file(&path("main.json"), r#"{"route": "ErrorRoute|kept"}"#);
     proxy(&arguments).unwrap();
     eventually("it is kept", || root.join("holdall-0.json").exists());
-    write(&path("main.json"), &config("mended", "pool.json"));
-    write(&path("pool.json"), "{");
+    replace_file(&path("main.json"), &config("mended", "pool.json"));
+    replace_file(&path("pool.json"), "{");
     let address = proxy(&arguments).unwrap();
     assert_eq!(ask(address, "get k\r\n"), "SERVER_ERROR kept\r\n");
-    write(&path("pool.json"), POOL);
+    replace_file(&path("pool.json"), POOL);
     eventually("it is mended", || ask(address, "get k\r\n") == "SERVER_ERROR mended\r\n");
     // The first proxy still runs, and may be saving the same configuration now.
     eventually("the folder is gone", || fs::remove_dir_all(folder.path()).is_ok());

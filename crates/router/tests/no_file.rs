@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::{ask, proxy, stat};
 use tempfile::TempDir;
-use testkit::eventually;
+use testkit::{eventually, replace_file};
 
 const NULL: &str = r#"{"route": "NullRoute"}"#;
 const ERROR: &str = r#"{"route": "ErrorRoute"}"#;
@@ -17,13 +17,6 @@ const ERROR: &str = r#"{"route": "ErrorRoute"}"#;
 /// The path of a file in this folder.
 fn file(folder: &TempDir, name: &str) -> String {
     folder.path().join(name).display().to_string()
-}
-
-/// Replaces a file atomically.
-fn put(path: &str, text: &str) {
-    let part = format!("{path}.part");
-    fs::write(&part, text).unwrap();
-    fs::rename(part, path).unwrap();
 }
 
 fn put_fifo(path: &str) {
@@ -36,12 +29,12 @@ fn put_fifo(path: &str) {
 fn a_configuration_that_is_not_a_regular_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = file(&folder, "c.json");
-    put(&file, NULL);
+    replace_file(file.as_ref(), NULL);
     let address = proxy(&["-f", &file]).unwrap();
     assert_eq!(ask(address, "get a\r\n"), "END\r\n");
     put_fifo(&file);
     eventually("it is refused", || stat(address, "config_failures") == 1);
-    put(&file, ERROR);
+    replace_file(file.as_ref(), ERROR);
     eventually("the next is taken", || ask(address, "get a\r\n").contains("ERROR"));
 }
 
@@ -58,12 +51,12 @@ fn startup_refuses_files_that_are_not_regular() {
         assert!(why.contains("it is not a regular file"), "{flag}: {why}");
     }
     // The saved copy is also a FIFO.
-    put(&file, NULL);
+    replace_file(file.as_ref(), NULL);
     let words = ["-f", &file, "--config-dump-root", &kept];
     proxy(&words).unwrap();
     let dump = Path::new(&kept).join("holdall-0.json");
     put_fifo(&dump.display().to_string());
-    put(&file, "{");
+    replace_file(file.as_ref(), "{");
     let why = proxy(&words).unwrap_err();
     assert!(why.contains("holdall-0.json: it is no dump"), "{why}");
 }

@@ -5,17 +5,9 @@ mod common;
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
 
 use common::{ask, proxy, stat};
-use testkit::{Server, eventually};
-
-/// Replaces a file atomically: a partly written one would be seen empty for a moment.
-fn write(path: &Path, text: &str) {
-    let part = path.with_extension("part");
-    fs::write(&part, text).unwrap();
-    fs::rename(&part, path).unwrap();
-}
+use testkit::{Server, eventually, replace_file};
 
 /// How many of a hundred keys go to the first server, which has no key of the second.
 fn share(address: SocketAddr, first: &str) -> usize {
@@ -28,7 +20,7 @@ fn weights_follow_the_variables_file() {
     let folder = std::env::temp_dir().join(format!("router-variables-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("vars.json");
-    write(&file, r#"{"hash_route_weights": {"w": [1, 0]}}"#);
+    replace_file(&file, r#"{"hash_route_weights": {"w": [1, 0]}}"#);
     let all = [Server::memcached(&[]), Server::memcached(&[])];
     let [one, two] = all.each_ref().map(|server| server.addr().to_string());
     let config = format!(
@@ -39,18 +31,18 @@ fn weights_follow_the_variables_file() {
     let named = file.display().to_string();
     let address = proxy(&["--config-str", &config, "--runtime-vars-file", &named]).unwrap();
     assert_eq!(share(address, &one), 100);
-    write(&file, r#"{"w": [0, 1]}"#);
+    replace_file(&file, r#"{"w": [0, 1]}"#);
     eventually("all keys are the second's", || share(address, &one) == 0);
     let failures = stat(address, "config_failures");
     for (count, wrong) in (1..).zip([r#"{"w": [2, 1]}"#, r#"{"w": "#, r#"["w"]"#]) {
-        write(&file, wrong);
+        replace_file(&file, wrong);
         eventually("it is refused", || stat(address, "config_failures") == failures + count);
         assert_eq!(share(address, &one), 0, "{wrong}");
     }
-    write(&file, r#"{"w": [1, 1]}"#);
+    replace_file(&file, r#"{"w": [1, 1]}"#);
     eventually("each has some", || (1..100).contains(&share(address, &one)));
     // Without the variable, all weights are 1; without the file, everything stays.
-    write(&file, "{}");
+    replace_file(&file, "{}");
     fs::remove_file(&file).unwrap();
     eventually("it is missed", || stat(address, "config_failures") > failures + 3);
     assert!((1..100).contains(&share(address, &one)));

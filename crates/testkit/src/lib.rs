@@ -33,7 +33,7 @@ pub use eventually::eventually;
 pub use fault_proxy::{FaultProxy, Mode};
 pub use faulty_server::{Fault, FaultyServer};
 pub use rng::{Rng, seeds};
-pub use router::Router;
+pub use router::{Router, replace_file};
 pub use server::{Kind, Launch, Server};
 pub use staleness;
 pub use wire::Wire;

@@ -122,7 +122,7 @@ impl Router {
 
     /// Replaces its configuration atomically.
     pub fn replace_config(&self, text: &str) {
-        replace(&self.config, text);
+        replace_file(&self.config, text);
     }
 
     /// True while it runs.
@@ -196,7 +196,7 @@ pub fn config(servers: &[SocketAddr], route: &str) -> String {
 }
 
 /// Replaces a file atomically: a partly written one would be seen empty for a moment.
-fn replace(path: &Path, text: &str) {
+pub fn replace_file(path: &Path, text: &str) {
     let part = path.with_extension("part");
     fs::write(&part, text).unwrap();
     fs::rename(&part, path).unwrap();
