@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!     net -> Worker::serve -> text | meta | binary -> engine -> reply into the output
-//!                  \-> a state, when something is not whole yet:
-//!                      Getting, Receiving, Sending, Swallowing, Dumping, Watching
+//!                  \-> a State, when something is not whole yet
 //! ```
 //!
 //! One [`Worker`] lives in each thread and serves all its connections; a connection is a

@@ -7,7 +7,7 @@
 use metrics::{Kind, Page};
 use options::COMPATIBLE_VERSION;
 
-use super::numbers::{Numbers, Row, of};
+use super::numbers::{Numbers, Row, of, row};
 use Kind::{Counter, FallingCounter, Gauge};
 
 /// Writes all of them; the prefix is `memcached_`.
@@ -80,10 +80,6 @@ fn lru_hits(page: &mut Page, numbers: &Numbers) {
             page.sample(name, &[("slab", &class.to_string()), ("lru", lru)], of(items, stat));
         }
     }
-}
-
-const fn row(name: &'static str, kind: Kind, stat: &'static str, help: &'static str) -> Row {
-    Row { name, kind, stat, help }
 }
 
 /// Of `stats`.

@@ -17,6 +17,16 @@ pub(super) struct Row {
     pub(super) help: &'static str,
 }
 
+/// A row of a table of metrics.
+pub(super) const fn row(
+    name: &'static str,
+    kind: Kind,
+    stat: &'static str,
+    help: &'static str,
+) -> Row {
+    Row { name, kind, stat, help }
+}
+
 /// The statistics of a class, by name.
 type OfClass = BTreeMap<String, String>;
 
