@@ -99,73 +99,81 @@ pub(crate) fn get(counter: &AtomicU64) -> u64 {
 
 /// The sum of several workers' counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[expect(missing_docs, reason = "those of `Counters`")]
 pub struct Totals {
-    /// See [`Counters`], also for the fields below.
     pub connects: u64,
-    /// See [`Counters`].
     pub connect_retries: u64,
-    /// See [`Counters`].
     pub connects_retried: u64,
     /// Workers that have a connection.
     pub connected: u64,
-    /// See [`Counters`].
     pub asked: u64,
-    /// See [`Counters`].
     pub pending: u64,
-    /// See [`Counters`].
     pub answered: u64,
-    /// See [`Counters`].
     pub found: u64,
-    /// See [`Counters`].
     pub not_found: u64,
-    /// See [`Counters`].
     pub timeouts: u64,
-    /// See [`Counters`].
     pub failed: u64,
-    /// See [`Counters`].
     pub tko: u64,
-    /// See [`Counters`].
     pub broken: u64,
-    /// See [`Counters`].
     pub writes: u64,
-    /// See [`Counters`].
     pub udp_asked: u64,
-    /// See [`Counters`].
     pub udp_lost: u64,
-    /// See [`Counters`].
     pub udp_reordered: u64,
-    /// See [`Counters`].
     pub udp_late: u64,
-    /// See [`Counters`].
     pub closes: u64,
-    /// See [`Counters`].
     pub unsent: u64,
-    /// See [`Counters`].
     pub partial_writes: u64,
-    /// See [`Counters`].
     pub get_us: u64,
-    /// See [`Counters`].
     pub got: u64,
-    /// See [`Counters`].
     pub update_us: u64,
-    /// See [`Counters`].
     pub updated: u64,
     /// Mean of the workers that have sent requests, in microseconds.
     pub latency_us: f64,
 }
 
 impl Totals {
-    /// Adds one worker's counters; for one in the background, only its connections.
-    pub(crate) fn add(&mut self, counters: &Counters) {
-        self.connects += get(&counters.connects);
-        self.connect_retries += get(&counters.connect_retries);
-        self.connects_retried += get(&counters.connects_retried);
-        self.connected += get(&counters.connected);
-        self.broken += get(&counters.broken);
-        self.closes += get(&counters.closes);
+    /// One worker's counters; those of one in the background are only of its connections.
+    fn of(counters: &Counters) -> Self {
+        let all = Self {
+            connects: get(&counters.connects),
+            connect_retries: get(&counters.connect_retries),
+            connects_retried: get(&counters.connects_retried),
+            connected: get(&counters.connected),
+            asked: get(&counters.asked),
+            pending: get(&counters.pending),
+            answered: get(&counters.answered),
+            found: get(&counters.found),
+            not_found: get(&counters.not_found),
+            timeouts: get(&counters.timeouts),
+            failed: get(&counters.failed),
+            tko: get(&counters.tko),
+            broken: get(&counters.broken),
+            writes: get(&counters.writes),
+            udp_asked: get(&counters.udp_asked),
+            udp_lost: get(&counters.udp_lost),
+            udp_reordered: get(&counters.udp_reordered),
+            udp_late: get(&counters.udp_late),
+            closes: get(&counters.closes),
+            unsent: get(&counters.unsent),
+            partial_writes: get(&counters.partial_writes),
+            get_us: get(&counters.get_us),
+            got: get(&counters.got),
+            update_us: get(&counters.update_us),
+            updated: get(&counters.updated),
+            latency_us: get(&counters.latency_ns) as f64 / 1000.0,
+        };
         if !counters.is_background {
-            self.add_requests(counters);
+            return all;
         }
+        let Self { connects, connect_retries, connects_retried, connected, broken, closes, .. } =
+            all;
+        let none = Self::default();
+        Self { connects, connect_retries, connects_retried, connected, broken, closes, ..none }
+    }
+
+    /// Adds one worker's counters.
+    pub(crate) fn add(&mut self, counters: &Counters) {
+        self.add_totals(&Self::of(counters));
     }
 
     /// Adds the counts of a worker that no longer uses the server. Levels and the mean are of the
@@ -174,34 +182,6 @@ impl Totals {
         self.add(counters);
         let levels = Self { connected: 0, pending: 0, unsent: 0, latency_us: 0.0, ..*self };
         *self = levels;
-    }
-
-    fn add_requests(&mut self, counters: &Counters) {
-        self.asked += get(&counters.asked);
-        self.pending += get(&counters.pending);
-        self.found += get(&counters.found);
-        self.not_found += get(&counters.not_found);
-        self.timeouts += get(&counters.timeouts);
-        self.failed += get(&counters.failed);
-        self.tko += get(&counters.tko);
-        self.writes += get(&counters.writes);
-        self.udp_asked += get(&counters.udp_asked);
-        self.udp_lost += get(&counters.udp_lost);
-        self.udp_reordered += get(&counters.udp_reordered);
-        self.udp_late += get(&counters.udp_late);
-        self.unsent += get(&counters.unsent);
-        self.partial_writes += get(&counters.partial_writes);
-        self.get_us += get(&counters.get_us);
-        self.got += get(&counters.got);
-        self.update_us += get(&counters.update_us);
-        self.updated += get(&counters.updated);
-        let answered = get(&counters.answered);
-        self.answered += answered;
-        if answered > 0 {
-            let share = answered as f64 / self.answered as f64;
-            let latency_us = get(&counters.latency_ns) as f64 / 1000.0;
-            self.latency_us += (latency_us - self.latency_us) * share;
-        }
     }
 
     /// Adds another sum.
