@@ -151,6 +151,26 @@ fn silence_times_out_then_knocks_out_until_a_reply() {
     comes_back(&mut rig, "bad");
 }
 
+/// The value has its reply, so no request waits for the rest of the line; later ones do.
+#[test]
+fn silence_before_the_end_of_a_line_times_out() {
+    let lease = Request { number: 1, ..Request::new(Command::LeaseSet, b"z") };
+    for later in [lease, Request::new(Command::Get, b"z")] {
+        let bad = Scripted::new(|asked| {
+            Some(if asked == "get k\r\n" { "VALUE k 0 1\r\nv\r\nE" } else { "" }.to_owned())
+        });
+        let settings = Settings { timeouts_until_tko: 1, ..quick() };
+        let mut rig = Rig::new(settings, |servers| servers.at(bad.address)).freeze();
+        assert_eq!(rig.get("k"), Ok(Some("v".into())));
+        let waits = [rig.submit(&later), rig.submit(&Request::new(Command::Delete, b"k"))];
+        rig.pass(quick().timeout);
+        for ticket in waits {
+            assert_eq!(rig.reply(ticket).outcome, Outcome::Failed(Failure::Timeout));
+        }
+        assert_eq!(rig.get("k"), Err(Failure::Tko));
+    }
+}
+
 /// Lets time pass until the server of `key` answers again. Each probe has as many turns as it
 /// needs.
 #[track_caller]

@@ -251,9 +251,8 @@ impl Datagrams {
             line.fail(Failure::RemoteError, b"Bad reply from the server", sink);
             return false;
         }
-        let is_part = line.pipeline.last_op().is_some();
+        let is_part = line.pipeline.ask_again(tcp, now_us);
         self.splits_lines |= is_part;
-        line.pipeline.ask_again(tcp, now_us);
         is_part
     }
 

@@ -332,7 +332,8 @@ impl Destination {
             End::Timeout => {
                 add(&self.counters.timeouts, u64::from(late_count));
                 if self.settings.knocks_out {
-                    self.health.timed_out(late_count, self.settings.timeouts_until_tko);
+                    // At least one: the end of a line may be all that is late.
+                    self.health.timed_out(late_count.max(1), self.settings.timeouts_until_tko);
                 }
             }
         }

@@ -6,7 +6,9 @@
 //! ```
 //!
 //! Gets of the same turn are sent as one line, `get a b c`. The server answers the hits in order
-//! and leaves the misses out, so a value for `b` means that `a` is a miss.
+//! and leaves the misses out, so after a value for `b` no value for `a` comes. The end of the line
+//! answers `a`: it is a miss after `END`, and it has failed after an error, which a proxy sends in
+//! place of `END` if one of its own servers fails.
 //!
 //! A server that uses packets ([`packets`]) gets the same questions by the same rules.
 //!
@@ -77,8 +79,10 @@ pub(crate) struct Pipeline {
     open_keys: u32,
     open_op: Option<Command>,
     questions: Questions,
-    /// The last value of a line has come, but not its END.
-    awaits_end: bool,
+    /// The questions of the oldest line before its latest value. Its end answers them.
+    skipped: Questions,
+    /// The last value of a line has come, but not its end. The time of that question.
+    awaits_end: Option<u64>,
     /// The ends in `out` of requests with a value, if needed: see [`Self::mark_ends`].
     ends: Option<VecDeque<usize>>,
     /// Set if it uses packets.
@@ -96,7 +100,7 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     /// The number of questions without an answer.
     pub(crate) fn len(&self) -> usize {
-        self.questions.len()
+        self.skipped.len() + self.questions.len()
     }
 
     /// A pipeline of lines over a connection.
@@ -111,12 +115,13 @@ impl Pipeline {
 
     /// Returns true if no answer is outstanding.
     pub(crate) fn is_empty(&self) -> bool {
-        self.questions.is_empty() && !self.awaits_end
+        self.oldest_us().is_none()
     }
 
-    /// The time of the oldest question, in microseconds.
+    /// The time of the oldest question whose answer is not complete, in microseconds.
     pub(crate) fn oldest_us(&self) -> Option<u64> {
-        self.questions.oldest().map(|asked| asked.at_us)
+        let at_us = |questions: &Questions| questions.oldest().map(|asked| asked.at_us);
+        at_us(&self.skipped).or(self.awaits_end).or_else(|| at_us(&self.questions))
     }
 
     /// Bytes that the socket has not accepted yet.
@@ -241,13 +246,17 @@ impl Pipeline {
         self.questions.newest().map(|asked| asked.op)
     }
 
-    /// Sends all questions of `other` here, and removes them there.
-    pub(crate) fn ask_again(&mut self, other: &mut Self, now_us: u64) {
-        while let Some(asked) = self.questions.oldest() {
-            let (op, ticket, pool) = (asked.op, asked.ticket, asked.pool);
-            other.ask(&Request::new(op, self.questions.oldest_key()), ticket, pool, now_us);
-            self.questions.pop();
+    /// Moves all questions to `other`, which sends them. Returns true if there are any.
+    pub(crate) fn ask_again(&mut self, other: &mut Self, now_us: u64) -> bool {
+        let has_any = !(self.skipped.is_empty() && self.questions.is_empty());
+        for questions in [&mut self.skipped, &mut self.questions] {
+            while let Some(asked) = questions.oldest() {
+                let (op, ticket, pool) = (asked.op, asked.ticket, asked.pool);
+                other.ask(&Request::new(op, questions.oldest_key()), ticket, pool, now_us);
+                questions.pop();
+            }
         }
+        has_any
     }
 
     fn end_line(&mut self) {
@@ -318,10 +327,13 @@ impl Pipeline {
         sink: &mut impl ReplyObserver,
     ) -> u32 {
         let mut count_late = 0;
-        while let Some(oldest) = self.questions.oldest() {
+        while let Some(oldest) = self.skipped.oldest().or_else(|| self.questions.oldest()) {
             let is_late = oldest.at_us <= late_us;
             count_late += u32::from(is_late);
-            self.finish(&Reply::failed(if is_late { late } else { other }, words), sink);
+            let reply = Reply::failed(if is_late { late } else { other }, words);
+            if !self.finish_skipped(&reply, sink) {
+                self.finish(&reply, sink);
+            }
         }
         let asks_apart = self.asks_apart;
         *self = if self.packets.is_some() { Self::binary() } else { Self::default() };
@@ -331,11 +343,8 @@ impl Pipeline {
 
     #[inline]
     fn take(&mut self, answer: &Answer<'_>, sink: &mut impl ReplyObserver) -> Result<(), Broken> {
-        if self.awaits_end {
-            // Values were delivered already; an error after them belongs to no question.
-            self.awaits_end = false;
-            let is_end = matches!(answer, Answer::End | Answer::ServerError(_));
-            return if is_end { Ok(()) } else { Err(Broken::Mismatch) };
+        if self.awaits_end.is_some() {
+            return self.take_end(answer, sink);
         }
         let Some(oldest) = self.questions.oldest() else { return Err(Broken::Unsolicited) };
         let op = oldest.op;
@@ -355,6 +364,25 @@ impl Pipeline {
                 self.take_error(op, answer, sink)
             }
             _ => self.take_other(op, answer, sink),
+        }
+    }
+
+    /// Processes the end of a line whose last key has a value.
+    fn take_end(
+        &mut self,
+        answer: &Answer<'_>,
+        sink: &mut impl ReplyObserver,
+    ) -> Result<(), Broken> {
+        match (answer, self.skipped.oldest().map(|skipped| skipped.op)) {
+            // Without skipped keys, an error belongs to no question.
+            (Answer::End, _) | (Answer::ServerError(_), None) => {
+                self.answer_line(&Reply::of(Outcome::NotFound), sink);
+                Ok(())
+            }
+            (Answer::Error(_) | Answer::ClientError(_) | Answer::ServerError(_), Some(op)) => {
+                self.take_error(op, answer, sink)
+            }
+            _ => Err(Broken::Mismatch),
         }
     }
 
@@ -384,23 +412,26 @@ impl Pipeline {
         if dialect::stays_in_step(op, answer, self.seen) { Ok(()) } else { Err(Broken::Cut) }
     }
 
-    /// Returns true if others follow the oldest question on its line.
+    /// Returns true if the oldest line has other keys than the oldest question's.
     fn shares_line(&self) -> bool {
-        self.questions.oldest().is_some_and(|oldest| !oldest.ends_line())
+        let is_within = |oldest: &Question| !oldest.ends_line();
+        !self.skipped.is_empty() || self.questions.oldest().is_some_and(is_within)
     }
 
-    /// Resends the rest of the oldest line, one key per line: a server refuses a line for one of
-    /// its keys, which may be another client's (for example one that the proxy may not read). Gets
-    /// change nothing.
+    /// Resends the unanswered keys of the oldest line, one key per line: a server refuses a line
+    /// for one of its keys, which may be another client's (for example one that the proxy may not
+    /// read). Gets change nothing.
     fn ask_separately(&mut self) {
-        let mut ends_line = false;
+        let mut ends_line = self.awaits_end.take().is_some();
         while !ends_line && let Some(asked) = self.questions.oldest() {
             ends_line = asked.ends_line();
-            let (op, ticket, pool, at_us) = (asked.op, asked.ticket, asked.pool, asked.at_us);
-            let key = self.questions.oldest_key().to_vec();
-            self.questions.pop();
+            self.questions.move_oldest(&mut self.skipped);
+        }
+        let mut keys = std::mem::take(&mut self.skipped);
+        while let Some(&Question { op, ticket, pool, at_us, .. }) = keys.oldest() {
             self.end_line();
-            self.ask(&Request::new(op, &key), ticket, pool, at_us);
+            self.ask(&Request::new(op, keys.oldest_key()), ticket, pool, at_us);
+            keys.pop();
         }
         self.end_line();
     }
@@ -477,22 +508,24 @@ impl Pipeline {
             (Answer::End, Command::MetaInfo) => plain(Outcome::NotFound),
             _ => return Err(Broken::Mismatch),
         };
+        let at_us = self.questions.oldest().map(|oldest| oldest.at_us);
         self.finish(&reply, sink).ok_or(Broken::Unsolicited)?;
         // mcrouter's lease-get and metaget end with a line END after a hit.
-        self.awaits_end = matches!(answer, Answer::Lease { .. } | Answer::MetaInfo { .. });
+        let has_end = matches!(answer, Answer::Lease { .. } | Answer::MetaInfo { .. });
+        self.awaits_end = at_us.filter(|_| has_end);
         Ok(())
     }
 
-    /// Processes a value: a hit of the oldest question with this key on the oldest line, and a miss
-    /// of those before it.
+    /// Processes a value: a hit of the oldest question with this key on the oldest line. It skips
+    /// those before it.
     #[inline]
     fn take_value(
         &mut self,
         found: &Value<'_>,
         sink: &mut impl ReplyObserver,
     ) -> Result<(), Broken> {
-        // No question is a miss until it is known whose value this is.
-        let Some(misses) = self.questions.misses_before(found.key) else {
+        // No question is skipped until it is known whose value this is.
+        let Some(skipped) = self.questions.before(found.key) else {
             return Err(Broken::Mismatch);
         };
         let op = self.questions.oldest().map(|oldest| oldest.op);
@@ -500,8 +533,8 @@ impl Pipeline {
         if wants_cas != found.cas.is_some() {
             return Err(Broken::Mismatch);
         }
-        for _ in 0..misses {
-            self.finish(&Reply::of(Outcome::NotFound), sink).ok_or(Broken::Mismatch)?;
+        for _ in 0..skipped {
+            self.questions.move_oldest(&mut self.skipped);
         }
         let reply = Reply {
             key: found.key,
@@ -510,12 +543,18 @@ impl Pipeline {
             value: found.value,
             ..Reply::of(Outcome::Found)
         };
-        self.awaits_end = self.finish(&reply, sink).ok_or(Broken::Mismatch)?;
+        let at_us = self.questions.oldest().map(|oldest| oldest.at_us);
+        let ends_line = self.finish(&reply, sink).ok_or(Broken::Mismatch)?;
+        self.awaits_end = at_us.filter(|_| ends_line);
         Ok(())
     }
 
-    /// Gives this answer to all remaining questions of the oldest line.
+    /// Gives this answer to all questions of the oldest line without one.
     fn answer_line(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) {
+        while self.finish_skipped(reply, sink) {}
+        if self.awaits_end.take().is_some() {
+            return;
+        }
         while let Some(ends_line) = self.finish(reply, sink) {
             if ends_line {
                 return;
@@ -548,6 +587,17 @@ impl Pipeline {
             }
             _ => told.line(),
         }
+    }
+
+    /// Answers the oldest skipped question. Returns false if there is none.
+    fn finish_skipped(&mut self, reply: &Reply<'_>, sink: &mut impl ReplyObserver) -> bool {
+        let Some(&Question { ticket, at_us, op, pool, .. }) = self.skipped.oldest() else {
+            return false;
+        };
+        sink.on_reply(op, self.skipped.oldest_key(), pool, at_us, reply);
+        self.skipped.pop();
+        sink.answer(ticket, reply);
+        true
     }
 
     /// Answers the oldest question. Returns whether its line ends with it; `None` if there is no

@@ -118,6 +118,15 @@ impl Questions {
         }
     }
 
+    /// Moves the oldest, which has no meta words, to `others`.
+    pub(super) fn move_oldest(&mut self, others: &mut Self) {
+        if let Some(&Question { ticket, at_us, op, pool, opcode, .. }) = self.oldest() {
+            let request = Request::new(op, self.oldest_key());
+            others.push(&request, ticket, pool, at_us, opcode);
+            self.pop();
+        }
+    }
+
     /// The questions with their keys and meta words, oldest first.
     #[inline]
     pub(super) fn with_keys(&self) -> impl Iterator<Item = (&Question, &[u8], &[u8])> {
@@ -138,7 +147,7 @@ impl Questions {
     /// The number of questions of the oldest line before the first with this key; `None` if it has
     /// none.
     #[inline]
-    pub(super) fn misses_before(&self, key: &[u8]) -> Option<usize> {
+    pub(super) fn before(&self, key: &[u8]) -> Option<usize> {
         for (index, (question, its_key, _)) in self.with_keys().enumerate() {
             if short::equal(its_key, key) {
                 return Some(index);

@@ -114,22 +114,25 @@ fn the_reply_for_a_key_unfit_for_a_line_contains_it_in_base64() {
     assert_eq!(words.collect::<Vec<_>>(), [" f0 kYSBi b s1 O1 W", " kYSBi b", " kYSBi b", " b"]);
 }
 
+/// Three answers, in their order.
+type Three = [(Ticket, Outcome); 3];
+
 #[test]
 fn keys_of_a_line_without_a_value_are_misses() {
     let three: [(Command, &[u8]); 4] =
         [(Command::Get, b"a"), (Command::Get, b"b"), (Command::Get, b"c"), (Command::Delete, b"d")];
     let (found, missed) = (Outcome::Found, Outcome::NotFound);
-    let cases: [(&[u8], [Outcome; 3]); 4] = [
-        (b"VALUE b 0 1\r\nx\r\nEND\r\nDELETED\r\n", [missed, found, missed]),
-        (b"END\r\nDELETED\r\n", [missed, missed, missed]),
-        (b"VALUE c 0 1\r\nx\r\nEND\r\nDELETED\r\n", [missed, missed, found]),
+    let cases: [(&[u8], Three); 4] = [
+        (b"VALUE b 0 1\r\nx\r\nEND\r\nDELETED\r\n", [(1, found), (0, missed), (2, missed)]),
+        (b"END\r\nDELETED\r\n", [(0, missed), (1, missed), (2, missed)]),
+        (b"VALUE c 0 1\r\nx\r\nEND\r\nDELETED\r\n", [(2, found), (0, missed), (1, missed)]),
         (
             b"VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nEND\r\nDELETED\r\n",
-            [found; 3],
+            [(0, found), (1, found), (2, found)],
         ),
     ];
-    for (bytes, [a, b, c]) in cases {
-        let want = vec![(0, a), (1, b), (2, c), (3, Outcome::Deleted)];
+    for (bytes, [first, second, third]) in cases {
+        let want = vec![first, second, third, (3, Outcome::Deleted)];
         assert_eq!(answers(&three, bytes), (want, None));
     }
 }
@@ -154,6 +157,70 @@ fn a_server_error_fails_the_remaining_keys_of_its_line() {
     let busy = Outcome::Failed(Failure::Busy);
     let want = vec![(0, Outcome::Found), (1, failed), (2, busy), (3, Outcome::Touched)];
     assert_eq!(answers(&asked, bytes), (want, None));
+}
+
+/// A proxy sends the values of a line, and then the error of the other keys in place of END.
+#[test]
+fn an_error_after_values_fails_the_keys_that_they_skip() {
+    let asked: [(Command, &[u8]); 4] =
+        [(Command::Get, b"a"), (Command::Get, b"b"), (Command::Get, b"c"), (Command::Touch, b"d")];
+    let failed = |failure| Outcome::Failed(failure);
+    let (found, remote) = (Outcome::Found, failed(Failure::RemoteError));
+    let cases: [(&[u8], Three); 5] = [
+        (
+            b"VALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nSERVER_ERROR oops\r\nTOUCHED\r\n",
+            [(1, found), (2, found), (0, remote)],
+        ),
+        (
+            b"VALUE b 0 1\r\nx\r\nSERVER_ERROR 302 try again\r\nTOUCHED\r\n",
+            [(1, found), (0, failed(Failure::TryAgain)), (2, failed(Failure::TryAgain))],
+        ),
+        (
+            b"VALUE c 0 1\r\nx\r\nERROR\r\nTOUCHED\r\n",
+            [(2, found), (0, remote), (1, remote)],
+        ),
+        (
+            b"VALUE c 0 1\r\nx\r\nCLIENT_ERROR no\r\nTOUCHED\r\n",
+            [(2, found), (0, failed(Failure::ClientError)), (1, failed(Failure::ClientError))],
+        ),
+        (
+            b"VALUE a 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nVALUE c 0 1\r\nx\r\nSERVER_ERROR oops\r\nTOUCHED\r\n",
+            [(0, found), (1, found), (2, found)],
+        ),
+    ];
+    for (bytes, [first, second, third]) in cases {
+        let want = vec![first, second, third, (3, Outcome::Touched)];
+        assert_eq!(answers(&asked, bytes), (want, None), "{}", bytes.escape_ascii());
+    }
+}
+
+/// Until the end of its line, a skipped key may still fail, and it is not forgotten.
+#[test]
+fn a_skipped_key_waits_for_the_end_of_its_line() {
+    let mut pipeline = asked(&[(Command::Get, b"a"), (Command::Get, b"b")]);
+    let mut got = Got::default();
+    pipeline.receive(b"VALUE b 0 1\r\nx\r\n", 1 << 20, &mut got).unwrap();
+    assert_eq!(got.outcomes(), [(1, Outcome::Found)]);
+    assert_eq!((pipeline.len(), pipeline.oldest_us()), (1, Some(1)));
+    let late = pipeline.fail(50, Failure::Timeout, Failure::RemoteError, b"", &mut got);
+    assert_eq!((late, got.outcomes()[1]), (1, (0, Outcome::Failed(Failure::Timeout))));
+    assert!(pipeline.is_empty());
+}
+
+/// The end of a line is late when its last question is.
+#[test]
+fn a_line_without_its_end_is_outstanding() {
+    let value = &b"VALUE a 0 1\r\nx\r\n"[..];
+    let lease = &b"LVALUE a 5 0 0\r\n\r\n"[..];
+    for (op, bytes) in [(Command::Get, value), (Command::LeaseGet, lease)] {
+        let mut pipeline = asked(&[(op, b"a")]);
+        pipeline.ask(&Request::new(Command::Delete, b"b"), 1, 0, 9);
+        let mut got = Got::default();
+        pipeline.receive(bytes, 1 << 20, &mut got).unwrap();
+        assert_eq!((got.0.len(), pipeline.oldest_us()), (1, Some(1)), "{op:?}");
+        pipeline.receive(b"END\r\n", 1 << 20, &mut got).unwrap();
+        assert_eq!((got.0.len(), pipeline.oldest_us()), (1, Some(9)), "{op:?}");
+    }
 }
 
 /// A server that executes a delete and refuses the rest has not failed. The text is the server's.
@@ -248,6 +315,27 @@ fn gets_of_a_refused_line_are_sent_separately() {
     let denied = Outcome::Failed(Failure::ClientError);
     let rest = [(3, Outcome::NotFound), (1, denied), (2, Outcome::Found)];
     assert_eq!(got.outcomes()[1..], rest);
+    assert!(pipeline.is_empty());
+}
+
+#[test]
+fn skipped_gets_of_a_refused_line_are_sent_separately() {
+    let mut pipeline = Pipeline::text();
+    for (ticket, key) in (0..).zip(["a", "b", "c"]) {
+        pipeline.ask(&Request::new(Command::Get, key.as_bytes()), ticket, 0, 1);
+    }
+    let len = pipeline.outgoing().len();
+    pipeline.has_sent(len);
+    let mut got = Got::default();
+    let refused = b"VALUE b 0 1\r\nx\r\nCLIENT_ERROR permission denied\r\n";
+    assert_eq!(pipeline.receive(refused, 1 << 20, &mut got), Ok((refused.len(), 0)));
+    assert_eq!(pipeline.outgoing(), b"get a\r\nget c\r\n");
+    let len = pipeline.outgoing().len();
+    pipeline.has_sent(len);
+    let answers = b"CLIENT_ERROR permission denied\r\nEND\r\n";
+    assert_eq!(pipeline.receive(answers, 1 << 20, &mut got), Ok((answers.len(), 0)));
+    let denied = Outcome::Failed(Failure::ClientError);
+    assert_eq!(got.outcomes(), [(1, Outcome::Found), (0, denied), (2, Outcome::NotFound)]);
     assert!(pipeline.is_empty());
 }
 
