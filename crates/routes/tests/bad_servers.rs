@@ -15,7 +15,9 @@ use routes::Tree;
 use routes::route::{NullRoute, PrefixSelectorRoute, Selecting};
 use testkit::faulty_server::value_of;
 use testkit::{Fault, FaultyServer};
-use upstream::{Command, Failure, Login, Outcome, Protocol, Request, Settings, State};
+use upstream::{
+    Command, Failure, LOGIN_PATIENCE, Login, Outcome, Protocol, Request, Settings, State,
+};
 
 /// Keys with the prefix `bad` go to the bad server, the others to the good one.
 fn two(settings: Settings, bad: &Scripted, good: &Scripted) -> Rig {
@@ -355,6 +357,45 @@ fn a_late_login_refusal_is_reported_as_a_refusal() {
     let reply = rig.reply(ticket);
     assert_eq!(reply.outcome, Outcome::Failed(Failure::ConnectError));
     assert_eq!(reply.value.escape_ascii().to_string(), "the login is refused: CLIENT_ERROR no");
+}
+
+/// The time for an answer starts once the connection is open, also after retries.
+#[test]
+fn a_request_has_its_time_after_a_slow_opening() {
+    let (heard, hears) = mpsc::channel();
+    let (tell, told) = mpsc::channel::<&str>();
+    let (told, is_again) = (Mutex::new(told), AtomicBool::new(false));
+    let server = Scripted::new(move |asked| {
+        heard.send(asked.to_owned()).unwrap();
+        if !is_again.swap(true, Ordering::SeqCst) {
+            return Some(String::new());
+        }
+        told.lock().unwrap().recv().ok().map(str::to_owned)
+    });
+    let login = Some(Login::new("app", "secret"));
+    let settings = Settings { login, connect_retries: 1, ..quick() };
+    let to_open = settings.connect_timeout + LOGIN_PATIENCE;
+    let mut rig = Rig::new(settings, |servers| servers.at(server.address)).freeze();
+    let ticket = rig.submit(&Request::new(Command::Get, b"k"));
+    let heard_next = |rig: &mut Rig| {
+        let mut text = String::new();
+        rig.eventually("it is asked", |_| hears.try_recv().map(|asked| text = asked).is_ok());
+        text
+    };
+    assert!(heard_next(&mut rig).starts_with("set "));
+    rig.pass(to_open);
+    assert!(heard_next(&mut rig).starts_with("set "));
+    rig.pass(to_open - Duration::from_millis(1));
+    tell.send("STORED\r\n").unwrap();
+    assert_eq!(heard_next(&mut rig), "get k\r\n");
+    rig.pass(quick().timeout - Duration::from_millis(1));
+    assert!(!rig.has_reply(ticket));
+    tell.send("VALUE k 0 1\r\nv\r\nEND\r\n").unwrap();
+    assert_eq!(rig.reply(ticket).value, b"v");
+    let silent = rig.submit(&Request::new(Command::Get, b"k"));
+    assert_eq!(heard_next(&mut rig), "get k\r\n");
+    rig.pass(quick().timeout);
+    assert_eq!(rig.reply(silent).outcome, Outcome::Failed(Failure::Timeout));
 }
 
 #[test]

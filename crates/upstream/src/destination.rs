@@ -98,6 +98,8 @@ pub(crate) struct Destination {
     /// The time at which one more socket tries.
     dial_us: u64,
     connect_began_us: u64,
+    /// The time at which the connection could first send requests.
+    opened_us: u64,
     /// Consecutive connections that were not made in time and were retried.
     connect_retries: u32,
     pipeline: Pipeline,
@@ -160,6 +162,7 @@ impl Destination {
             first: None,
             dial_us: 0,
             connect_began_us: 0,
+            opened_us: 0,
             connect_retries: 0,
             pipeline,
             takes: Some(takes),
@@ -254,11 +257,18 @@ impl Destination {
             let end_us = timeout(self.connect_began_us, self.time_to_open());
             Some(if self.dials_by_itself() { end_us.min(self.dial_us) } else { end_us })
         } else {
-            self.pipeline.oldest_us().map(|at_us| timeout(at_us, self.settings.timeout))
+            self.reply_due_us()
         };
         let probe = self.probe.map(|(at_us, _)| at_us);
         let datagrams = self.datagrams.as_ref().and_then(|udp| udp.due_us(self.udp_timeout_us()));
         link.into_iter().chain(probe).chain(datagrams).min()
+    }
+
+    /// The time at which the oldest answer is late. A question has its whole time once it can be
+    /// sent; the time before that has its own limit.
+    fn reply_due_us(&self) -> Option<u64> {
+        let at_us = self.pipeline.oldest_us()?.max(self.opened_us);
+        Some(at_us.saturating_add(micros(self.settings.timeout)))
     }
 
     fn udp_timeout_us(&self) -> u64 {
@@ -281,7 +291,7 @@ impl Destination {
             } else if self.dials_by_itself() && self.dial_us <= now_us {
                 self.dial_again(now_us);
             }
-        } else if self.pipeline.oldest_us().is_some_and(|at| timeout(at, self.settings.timeout)) {
+        } else if self.reply_due_us().is_some_and(|due_us| due_us <= now_us) {
             self.close(End::Timeout, now_us, sink);
         }
         if let Some((at_us, wait)) = self.probe

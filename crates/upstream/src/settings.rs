@@ -18,7 +18,8 @@ pub enum Protocol {
 /// Settings for the use of one server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// The maximum time of an answer; then it is a timeout.
+    /// The maximum time of an answer, from the request or from the opening of the connection for
+    /// which it waited; then it is a timeout.
     pub timeout: Duration,
     /// The maximum time of a connection attempt; then it is a failure.
     pub connect_timeout: Duration,

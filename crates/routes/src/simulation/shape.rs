@@ -136,7 +136,10 @@ impl Shape {
         let Settings { timeout, connect_retries, udp_gets, .. } = self.settings;
         let connect_timeout = self.time_to_open();
         let lag = Duration::from_micros(self.lag_us as u64);
-        let tcp = timeout.max((connect_timeout + lag) * (1 + connect_retries)) + lag;
+        let opening = (connect_timeout + lag) * (1 + connect_retries);
+        // A server that hangs up on the probe gets the request on a new connection, twice at most.
+        let connections = if self.is_binary { 1 } else { 3 };
+        let tcp = (opening + timeout + lag) * connections;
         let udp = udp_gets.map_or(Duration::ZERO, |time| time + lag);
         let window = match self.window {
             None => Duration::ZERO,

@@ -152,6 +152,7 @@ impl Destination {
     /// Opens the connection for requests. The check whether the server is back comes first, so that
     /// it has its full time.
     pub(super) fn opened(&mut self, now_us: u64) {
+        self.opened_us = now_us;
         if self.probe.is_some() {
             self.ask_probe(now_us);
         }
