@@ -224,7 +224,9 @@ impl World {
         let lag = Duration::from_micros(self.clock.lag_us as u64 * 4);
         let deadline = rng.one_in(3).then(|| Duration::from_micros(rng.below(30_000) as u64));
         let client = client.with_deadline(deadline);
-        let limit = deadline.unwrap_or(self.timeout) + lag;
+        // The opening of a connection and then the answer; and a server that hangs up on the probe
+        // gets the request on a new connection, twice at most.
+        let limit = deadline.map_or((self.timeout * 2 + lag) * 3, |deadline| deadline + lag);
         let mut due_us = Some(now_us() + u64::try_from(limit.as_micros()).unwrap_or(0));
         let gives_up_us = if rng.one_in(5) { now_us() + rng.below(5000) as u64 } else { u64::MAX };
         let takes = Duration::from_micros(rng.below(10_000) as u64);
