@@ -9,6 +9,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::asides::{Asides, Charge, Need};
 use crate::deletes::{Deletes, Mailbox};
+use crate::steps::Steps;
 use crate::task::Tasks;
 use crate::timer::Timers;
 use narrow::to_u32;
@@ -35,6 +36,8 @@ pub struct Context {
     traffic: Arc<Traffic>,
     pub(crate) tasks: Tasks,
     pub(crate) asides: Arc<Asides>,
+    /// Keys whose later requests wait.
+    pub(crate) steps: Steps,
     waits: SendRefCell<Waits>,
     /// The queue of failed deletes, and the mailbox for their outcomes.
     deletes: OnceLock<(Deletes, Arc<Mailbox>)>,
@@ -85,6 +88,7 @@ impl Context {
             upstream: SendRefCell::new(upstream),
             tasks: Tasks::default(),
             asides: Arc::default(),
+            steps: Steps::default(),
             waits: SendRefCell::default(),
             deletes: OnceLock::new(),
             finished: SendRefCell::default(),

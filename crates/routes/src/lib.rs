@@ -23,6 +23,7 @@ mod plan;
 pub mod route;
 #[cfg(test)]
 mod simulation;
+mod steps;
 mod task;
 mod timer;
 

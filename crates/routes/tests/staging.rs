@@ -155,3 +155,48 @@ fn a_lifetime_set_by_a_get_reaches_the_new_cluster() {
         });
     }
 }
+
+/// The requests are sent without waiting for replies.
+#[test]
+fn a_delete_does_not_overtake_the_copies_of_earlier_changes() {
+    let mut cluster = Cluster::new(2, ROUTE);
+    let set = Request { value: b"1", ..Request::new(Command::Set, b"k") };
+    let add = Request { op: Command::Add, ..set };
+    let append = Request { op: Command::Append, ..set };
+    let count = Request { number: 1, ..Request::new(Command::Incr, b"k") };
+    let gat = Request::new(Command::Gat, b"k");
+    let get = Request::new(Command::Get, b"k");
+    let delete = Request::new(Command::Delete, b"k");
+    let words = Request { words: b"I", ..Request::new(Command::MetaDelete, b"k") };
+    for (changes, delete) in [
+        (&[set][..], delete),
+        (&[add], delete),
+        (&[set, append], delete),
+        (&[set, count], delete),
+        (&[set, gat], delete),
+        (&[set, get], delete),
+        (&[set, append], words),
+    ] {
+        let before = changes.iter().map(|change| cluster.rig.submit(change)).collect::<Vec<_>>();
+        let last = cluster.rig.submit(&delete);
+        for ticket in before.into_iter().chain([last]) {
+            drop(cluster.rig.reply(ticket));
+        }
+        cluster.rig.eventually("all is done", |rig| !rig.core.has_tasks());
+        let found = cluster.direct[1].get("k").unwrap();
+        assert_eq!(found.is_some(), !delete.words.is_empty(), "{changes:?}: {found:?}");
+        cluster.direct[0].simple(Command::Delete, "k");
+        cluster.direct[1].simple(Command::Delete, "k");
+    }
+}
+
+#[test]
+fn gets_of_all_kinds_fill_the_new_cluster() {
+    let mut cluster = Cluster::new(2, ROUTE);
+    for op in [Command::Get, Command::Gets, Command::Gat, Command::Gats] {
+        let key = op.name();
+        assert_eq!(cluster.direct[0].store(Command::Set, key, "v"), Outcome::Stored);
+        assert_eq!(cluster.rig.simple(op, key), Outcome::Found);
+        cluster.comes_to(1, key, "v");
+    }
+}

@@ -22,6 +22,7 @@ pub(super) async fn ask(
         let worst = replies.into_iter().reduce(worse);
         return worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError));
     };
+    cx.steps.note();
     let reply = first.route(cx, request).await;
     if is_refused(&reply) {
         return reply;
@@ -34,9 +35,11 @@ pub(super) async fn ask(
 /// Waits for the server that decides a delete with a cas unique, and then has `others` ask the
 /// others, unless the unique differs.
 pub(super) async fn decide(
+    cx: &Context,
     first: impl Future<Output = OwnedReply>,
     others: impl FnOnce(),
 ) -> OwnedReply {
+    cx.steps.note();
     let reply = first.await;
     if !is_refused(&reply) {
         others();
@@ -86,7 +89,11 @@ fn owned(
     let words = words.as_deref().unwrap_or(request.words);
     let request = Request { words, ..*request }.to_owned();
     let (child, context) = (Arc::clone(child), Arc::clone(cx));
-    async move { drop(child.route(&context, request.get()).await) }
+    async move {
+        let request = request.get();
+        let asked = async { child.route(&context, request).await };
+        drop(context.steps.run(request.key, asked).await);
+    }
 }
 
 /// The worse of two replies, the first if they are equally bad.

@@ -28,7 +28,9 @@ impl Route for AllAsyncRoute {
                 let (first, others) = (Arc::clone(first), others.to_vec());
                 let (context, aside) = (Arc::clone(cx), aside.to_owned());
                 cx.spawn_aside(request.bytes(), async move {
-                    drop(ask(&first, &others, &context, aside.get()).await);
+                    let request = aside.get();
+                    let asked = ask(&first, &others, &context, request);
+                    drop(context.steps.run(request.key, asked).await);
                 });
             }
             _ => ask_aside(&self.children, cx, &aside),

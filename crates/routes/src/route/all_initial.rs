@@ -26,7 +26,7 @@ impl Route for AllInitialRoute {
         // Requests behind the reply do not fail over.
         let aside = move || ask_aside(others, cx, &Request { fails_over: false, ..request });
         if words_of_copy(&request).is_some() {
-            return Box::pin(decide(first.route(cx, request), aside));
+            return Box::pin(decide(cx, first.route(cx, request), aside));
         }
         aside();
         first.route(cx, request)

@@ -53,7 +53,7 @@ impl KeySplitRoute {
         own: u32,
     ) -> OwnedReply {
         let others = || self.others_aside(cx, Request { words, ..request }, own);
-        decide(self.own(cx, request, own), others).await
+        decide(cx, self.own(cx, request, own), others).await
     }
 
     async fn first_hit(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {

@@ -131,7 +131,7 @@ impl Route for RootRoute {
                     }
                 };
                 if words_of_copy(&request).is_some() {
-                    return Box::pin(decide(first.route(cx, request), aside));
+                    return Box::pin(decide(cx, first.route(cx, request), aside));
                 }
                 aside();
                 first.route(cx, request)

@@ -52,7 +52,7 @@ impl ShardSplitRoute {
         own: u32,
     ) -> OwnedReply {
         let others = || self.others_aside(cx, Request { words, ..request }, split, own);
-        decide(self.own(cx, request, own), others).await
+        decide(cx, self.own(cx, request, own), others).await
     }
 }
 

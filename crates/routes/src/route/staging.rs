@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::all::{ask, ask_aside};
+use super::all::{ask_aside, is_refused, words_of_copy, worse};
 use super::modify_exptime::gives_back;
 use super::ttl::{self, Ttl};
 use super::{Answer, Route, RouteRef, words};
@@ -50,9 +50,17 @@ impl StagingRoute {
 
     /// Answers from the old cluster, and repeats its changes in the new one in the background.
     async fn mirror(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        if request.op.class() != CommandClass::Get {
+            cx.steps.note();
+        }
         let reply = self.warm.route(cx, request).await;
+        let is_found = reply.outcome == Outcome::Found;
         match request.op {
-            Command::Get | Command::LeaseGet if reply.outcome == Outcome::Found => {
+            Command::Get | Command::Gets | Command::LeaseGet if is_found => {
+                self.follow(cx, &request, reply.clone());
+            }
+            Command::Gat | Command::Gats if is_found => {
+                self.mirror_use(cx, &request);
                 self.follow(cx, &request, reply.clone());
             }
             op if op.class() == CommandClass::Get => {
@@ -63,6 +71,19 @@ impl StagingRoute {
             _ => self.mirror_change(cx, &request, reply.outcome),
         }
         reply
+    }
+
+    /// Deletes in the new cluster after the old one, so that a copy of an item that was found there
+    /// precedes the delete. The old cluster decides a delete with a cas unique.
+    async fn delete(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
+        cx.steps.note();
+        let reply = self.warm.route(cx, request).await;
+        if is_refused(&reply) {
+            return reply;
+        }
+        let words = words_of_copy(&request);
+        let words = words.as_deref().unwrap_or(request.words);
+        worse(reply, self.staging.route(cx, Request { words, ..request }).await)
     }
 
     /// After a hit in the old cluster, marks the item as used in the new one, too, with the
@@ -139,8 +160,7 @@ impl Route for StagingRoute {
 
     fn route<'a>(&'a self, cx: &'a Arc<Context>, request: Request<'a>) -> Answer<'a> {
         if request.op.class() == CommandClass::Delete {
-            // A cas unique is the old cluster's.
-            return Box::pin(ask(&self.warm, std::slice::from_ref(&self.staging), cx, request));
+            return Box::pin(self.delete(cx, request));
         }
         Box::pin(self.mirror(cx, request))
     }
