@@ -586,3 +586,147 @@ fn quiet_binary_requests_stay_silent_and_in_order() {
     stream.write_all(b"get k\r\n").unwrap();
     assert_eq!(stream.read(&mut [0; 10]).unwrap_or(0), 0, "text on a binary connection ends it");
 }
+
+const ADDQ: u8 = 0x12;
+const REPLACE: u8 = 0x03;
+const DELETEQ: u8 = 0x14;
+const FLUSH: u8 = 0x08;
+const PREPEND: u8 = 0x0f;
+
+/// Sends these packets and a no-op, none of which is answered except the last, and then a get.
+#[track_caller]
+fn after_quiet(stream: &mut TcpStream, packets: &[Vec<u8>]) -> (u16, Vec<u8>) {
+    let last = [packet(NOOP, b"", b"", b"", 0), packet(GET, b"k", b"", b"", 0)].concat();
+    stream.write_all(&[packets.concat(), last].concat()).unwrap();
+    assert_eq!(answer(stream).0, NOOP);
+    let (_, status, _, body) = answer(stream);
+    (status, body)
+}
+
+#[test]
+fn later_requests_do_not_overtake_a_store_in_pieces() {
+    let server = Server::memcached(&[]);
+    let pieces = ["--big-value-split-threshold", "500"];
+    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &pieces);
+    let large = vec![b'v'; 2000];
+    let set = packet(SETQ, b"k", STORED, &large, 0);
+    let mut stream = proxy.connect();
+    let (status, _) = after_quiet(&mut stream, &[set.clone(), packet(DELETEQ, b"k", b"", b"", 0)]);
+    assert_eq!(status, 1, "it is deleted");
+    let small = packet(SETQ, b"k", STORED, b"new", 0);
+    let (status, body) = after_quiet(&mut stream, &[set, small]);
+    assert_eq!((status, &body[4..]), (0, &b"new"[..]));
+    let set = [&b"set k 0 0 2000\r\n"[..], &large, b"\r\n"].concat();
+    let mut stream = proxy.connect();
+    exact(
+        &mut stream,
+        &[&set[..], b"delete k\r\nget k\r\n", &set, b"set k 0 0 3\r\nnew\r\nget k\r\n"].concat(),
+        b"STORED\r\nDELETED\r\nEND\r\nSTORED\r\nSTORED\r\nVALUE k 0 3\r\nnew\r\nEND\r\n",
+    );
+    // The client is gone before the last step.
+    let other = [set.as_slice(), b"delete k noreply\r\n"].concat();
+    stream.write_all(&other).unwrap();
+    drop(stream);
+    let mut stream = proxy.connect();
+    eventually("the delete is executed", || {
+        stream.write_all(b"mg k s\r\nmn\r\nget k\r\n").unwrap();
+        let mut reply = [0; 4096];
+        let len = stream.read(&mut reply).unwrap();
+        reply[..len].ends_with(b"MN\r\nEND\r\n")
+    });
+}
+
+#[test]
+fn a_binary_get_counts_as_get_for_the_choice_by_operation() {
+    let servers = [Server::memcached(&[]), Server::memcached(&[])];
+    let route = r#"{"type": "OperationSelectorRoute", "default_policy": "PoolRoute|A",
+        "operation_policies": {"get": "PoolRoute|B", "gat": "PoolRoute|B", "set": "PoolRoute|B"}}"#;
+    let proxy = Proxy::over(&servers.each_ref().map(Server::addr), route, &[]);
+    let mut stream = proxy.connect();
+    for key in [&b"k"[..], b"with space"] {
+        for request in [
+            packet(SET, key, STORED, b"v", 0),
+            packet(GET, key, b"", b"", 0),
+            packet(GAT, key, &[0, 0, 1, 0], b"", 0),
+        ] {
+            stream.write_all(&request).unwrap();
+            assert_eq!(answer(&mut stream).1, 0, "{}", request.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn a_conditional_store_refused_as_too_large_leaves_the_old_value() {
+    let server = Server::memcached(&[]);
+    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
+    let mut stream = proxy.connect();
+    let set = packet(SETQ, b"k", STORED, b"v", 0);
+    let (huge, fits) = (vec![b'h'; 2 << 20], vec![b'f'; 600 << 10]);
+    for (opcode, extras, refused) in [
+        (ADD, STORED, 2),
+        (ADDQ, STORED, 2),
+        (REPLACE, STORED, 0),
+        (APPEND, b"", 0),
+        (PREPEND, b"", 0),
+    ] {
+        assert_eq!(after_quiet(&mut stream, std::slice::from_ref(&set)).0, 0);
+        stream.write_all(&packet(opcode, b"k", extras, &huge, 0)).unwrap();
+        assert_eq!(answer(&mut stream).1, 3, "{opcode}: too large");
+        assert_eq!(after_quiet(&mut stream, &[]), (0, b"\0\0\0\x05v".to_vec()), "{opcode}");
+        stream.write_all(&packet(opcode, b"k", extras, &fits, 0)).unwrap();
+        assert_eq!(answer(&mut stream).1, refused, "{opcode}: a smaller one");
+    }
+    stream.write_all(&packet(ADD, b"other", STORED, &fits, 0)).unwrap();
+    assert_eq!(answer(&mut stream).1, 0);
+    stream.write_all(&packet(REPLACE, b"none", STORED, &fits, 0)).unwrap();
+    assert_eq!(answer(&mut stream).1, 1);
+    stream.write_all(&packet(APPEND, b"none", b"", &fits, 0)).unwrap();
+    assert_eq!(answer(&mut stream).1, 5);
+    stream.write_all(&packet(GET, b"other", b"", b"", 0)).unwrap();
+    assert_eq!(answer(&mut stream).3[..5], *b"\0\0\0\x05f");
+}
+
+/// The head announces more than the proxy passes on.
+#[test]
+fn a_set_that_the_proxy_refuses_as_too_large_deletes_the_old_value() {
+    const BYTES: u32 = 70 << 20;
+    let server = Server::memcached(&[]);
+    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &[]);
+    let too_large = b"SERVER_ERROR object too large for cache\r\n";
+    let gone = b"EN\r\n";
+    for (head, kept) in [("set k 0 0 ", ""), ("ms k ", ""), ("add k 0 0 ", "kept"), ("ms k ", "ME")]
+    {
+        let mut stream = proxy.connect();
+        exact(&mut stream, b"set k 0 0 4\r\nkept\r\n", b"STORED\r\n");
+        let end = if kept == "ME" { " ME" } else { "" };
+        exact(&mut stream, format!("{head}{BYTES}{end}\r\n").as_bytes(), too_large);
+        let reply: &[u8] = if kept.is_empty() { gone } else { b"HD\r\n" };
+        exact(&mut proxy.connect(), b"mg k\r\n", reply);
+    }
+    for key in [&b"k"[..], b"with space"] {
+        let mut stream = proxy.connect();
+        stream.write_all(&packet(SET, key, STORED, b"v", 0)).unwrap();
+        assert_eq!(answer(&mut stream).1, 0);
+        let mut head = packet(SET, key, STORED, b"", 0);
+        head[8..12].copy_from_slice(&BYTES.to_be_bytes());
+        stream.write_all(&head).unwrap();
+        assert_eq!(answer(&mut stream).1, 3);
+        let mut stream = proxy.connect();
+        stream.write_all(&packet(GET, key, b"", b"", 0)).unwrap();
+        assert_eq!(answer(&mut stream).1, 1, "{key:?}");
+    }
+}
+
+#[test]
+fn a_binary_flush_at_a_time_that_text_takes_for_the_past_flushes_nothing() {
+    let server = Server::memcached(&[]);
+    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &["--enable-flush-cmd"]);
+    let mut stream = proxy.connect();
+    let set = packet(SETQ, b"k", STORED, b"v", 0);
+    assert_eq!(after_quiet(&mut stream, &[set]).0, 0);
+    for (exptime, found) in [(&[255; 4][..], 0), (b"", 1)] {
+        stream.write_all(&packet(FLUSH, b"", exptime, b"", 0)).unwrap();
+        assert_eq!(answer(&mut stream).1, 0);
+        assert_eq!(after_quiet(&mut stream, &[]).0, found, "{exptime:?}");
+    }
+}

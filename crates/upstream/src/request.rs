@@ -37,6 +37,8 @@ pub struct Request<'a> {
     pub unkept: bool,
     /// The client requests a notice if a delete was kept for later instead of executed.
     pub tells_kept: bool,
+    /// It came as a packet of the binary protocol, whose replies always have the cas unique.
+    pub is_packet: bool,
     /// The number of the configuration's listener that received it; 0 if there is only one.
     pub listener: u16,
     /// Counted separately: another server failed before, or no client waits (a shadow).
@@ -61,7 +63,7 @@ impl<'a> Request<'a> {
     pub const fn new(op: Command, key: &'a [u8]) -> Self {
         let (flags, exptime, number) = (0, 0, 0);
         let (base64, hashed, client, unkept, listener) = (false, None, 0, false, 0);
-        let tells_kept = false;
+        let (tells_kept, is_packet) = (false, false);
         let (is_aside, is_shadow, takes_old, fails_over) = (false, false, false, false);
         let (trail, trace) = (None, None);
         let (value, words, prefix): (&[u8], &[u8], &[u8]) = (b"", b"", b"");
@@ -79,6 +81,7 @@ impl<'a> Request<'a> {
             prefix,
             unkept,
             tells_kept,
+            is_packet,
             listener,
             is_aside,
             is_shadow,
@@ -149,6 +152,7 @@ impl<'a> Request<'a> {
             client: self.client,
             unkept: self.unkept,
             tells_kept: self.tells_kept,
+            is_packet: self.is_packet,
             listener: self.listener,
             is_aside: self.is_aside,
             is_shadow: self.is_shadow,

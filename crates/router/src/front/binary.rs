@@ -21,6 +21,11 @@ use super::{Front, Session, Step};
 /// Maximum bytes of a key whose base64 fits the length of a key.
 const ENCODED_KEY_BYTES_MAX: usize = KEY_BYTES_MAX / 4 * 3;
 
+/// Bytes of a value above which an `add`, `replace`, `append` or `prepend` is sent without asking
+/// for the cas unique. Servers delete the old value when they refuse an `ms` as too large, in every
+/// mode; a classic command leaves it.
+const UNIQUE_BYTES_MAX: usize = 512 * 1024;
+
 impl Front {
     /// Reads one packet.
     pub(super) fn packet(&mut self, session: &mut Session, input: &mut Input<'_>) -> Step {
@@ -62,6 +67,13 @@ impl Front {
                             Refused::TooLarge => Status::TooLarge,
                             Refused::BadEnd => Status::OutOfMemory,
                         };
+                        if let binary::Command::Store { key, mode: StoreMode::Set, .. } =
+                            request.command
+                            && request.header.cas == 0
+                            && why == Refused::TooLarge
+                        {
+                            self.delete_refused(session, key);
+                        }
                         self.queues.get(session.queue).push_with(|heap| {
                             reply::write_error(heap, &request.header, status);
                         });
@@ -84,6 +96,13 @@ impl Front {
             | binary::Command::Store { key, .. }
             | binary::Command::Touch { key, .. } => self.keyed(session, packet, key, value),
             binary::Command::Flush { exptime } if self.shared.options.enable_flush_cmd => {
+                if exptime.is_some_and(|exptime| is_far(exptime, now_secs())) {
+                    // Text would flush at once.
+                    self.queues.get(session.queue).push_with(|heap| {
+                        reply::write_done(heap, &packet.header, 0);
+                    });
+                    return;
+                }
                 let slot = slot(Command::FlushAll, packet, Want::Other);
                 let ticket = self.queues.push(session.queue, slot, b"");
                 let exptime = exptime.map_or(0, i64::from);
@@ -145,6 +164,7 @@ impl Front {
         }
         let mut words = std::mem::take(&mut self.words);
         words.clear();
+        let mut flags = 0;
         let (op, want, exptime) = match packet.command {
             binary::Command::Get { exptime, with_key, .. } => {
                 let want = if with_key { Want::GetWithKey } else { Want::Get };
@@ -162,19 +182,44 @@ impl Front {
             }
             binary::Command::Delete { .. } => (Command::MetaDelete, Want::Other, None),
             binary::Command::Arithmetic { .. } => (Command::MetaArithmetic, Want::Number, None),
+            binary::Command::Store { mode, .. } | binary::Command::Concat { mode, .. }
+                if value.len() > UNIQUE_BYTES_MAX
+                    && mode != StoreMode::Set
+                    && packet.header.cas == 0
+                    && !base64 =>
+            {
+                let op = match mode {
+                    StoreMode::Add => Command::Add,
+                    StoreMode::Append => Command::Append,
+                    StoreMode::Prepend => Command::Prepend,
+                    StoreMode::Replace | StoreMode::Set => Command::Replace,
+                };
+                let exptime = match packet.command {
+                    binary::Command::Store { flags: given, exptime, .. } => {
+                        flags = given;
+                        Some(expiry(exptime))
+                    }
+                    _ => None,
+                };
+                (op, want_of(mode, 0), exptime)
+            }
             binary::Command::Store { mode, .. } | binary::Command::Concat { mode, .. } => {
                 (Command::MetaSet, want_of(mode, packet.header.cas), None)
             }
             // There are no others with a key.
             _ => (Command::MetaDebug, Want::Other, None),
         };
-        write_words(&mut words, packet, base64);
+        if op.is_meta() {
+            write_words(&mut words, packet, base64);
+        }
         let request = Request {
+            flags,
             value,
             exptime: exptime.map_or(0, i64::from),
             words: &words,
             base64,
             tells_kept: packet.header.reserved == binary::TELLS_KEPT,
+            is_packet: true,
             client: session.client,
             listener: session.listener,
             ..Request::new(op, key)
@@ -222,15 +267,23 @@ const TEXT_MAX: u32 = u32::MAX >> 1;
 
 /// A packet's expiry time in text.
 fn expiry(exptime: u32) -> u32 {
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    if exptime <= TEXT_MAX { exptime } else { expiry_at(exptime, now()) }
+    if exptime <= TEXT_MAX { exptime } else { expiry_at(exptime, now_secs()) }
+}
+
+fn now_secs() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A time that memcached would take for the past becomes never. The greatest number is a client's
 /// -1. After 2038, every time is one of those; then servers must understand them.
 const fn expiry_at(exptime: u32, now_secs: u64) -> u32 {
+    if is_far(exptime, now_secs) { 0 } else { exptime }
+}
+
+/// Returns true if text would take this time of the future for the past.
+const fn is_far(exptime: u32, now_secs: u64) -> bool {
     let is_future = now_secs <= TEXT_MAX as u64;
-    if exptime == u32::MAX || exptime > TEXT_MAX && is_future { 0 } else { exptime }
+    exptime == u32::MAX || exptime > TEXT_MAX && is_future
 }
 
 /// Writes the words of a meta command for the packet.

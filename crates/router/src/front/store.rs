@@ -144,6 +144,18 @@ impl Front {
         self.read(session, &mut whole)
     }
 
+    /// Deletes the key of a refused plain set, as servers do: the client must not read the old
+    /// value. No client waits for the reply.
+    pub(super) fn delete_refused(&mut self, session: &Session, key: &[u8]) {
+        let base64 = key.iter().any(|byte| *byte <= b' ' || *byte == 0x7f);
+        let Session { client, listener, .. } = *session;
+        let op = if base64 { Command::MetaDelete } else { Command::Delete };
+        let words: &[u8] = if base64 { b"b" } else { b"" };
+        let delete = Request { words, base64, client, listener, ..Request::new(op, key) };
+        let slot = Slot::new(op, Kind::Whole).mute(true);
+        self.submit(session.queue, slot, &delete);
+    }
+
     /// set and similar commands.
     pub(super) fn store(
         &mut self,
@@ -161,6 +173,9 @@ impl Front {
                 Step::Next
             }
             Block::Refused(why) => {
+                if why == Refused::TooLarge && request(store, b"").op == Command::Set {
+                    self.delete_refused(session, store.key);
+                }
                 self.tell(session.queue, store.noreply, why.line());
                 Step::Next
             }

@@ -3,12 +3,12 @@
 use net::{Flow, Input};
 use proto::number::parse_u32;
 use proto::text::{self, AdminCommand, BadRequest, GetLine, KeyToken, Parsed, Words};
-use proto::{COMPATIBLE_VERSION, Error, KeyBuf, meta, reply};
+use proto::{COMPATIBLE_VERSION, Error, KeyBuf, StoreMode, meta, reply};
 use upstream::{Command, Failure, Outcome, Reply, Request};
 use watch::hub::Events;
 
 use super::slot::{Kind, Slot};
-use super::store::Block;
+use super::store::{Block, Refused};
 use super::{Front, Session, Step, compressed, format};
 
 /// The prefix of keys that this program answers without a server.
@@ -300,6 +300,9 @@ impl Front {
                 match self.block(session, input, consumed, len, reply::CRLF) {
                     Block::Whole(block) => value = block,
                     Block::Refused(why) => {
+                        if why == Refused::TooLarge && is_plain(meta) {
+                            self.delete_refused(session, meta.key);
+                        }
                         self.tell(session.queue, false, why.line());
                         return Step::Next;
                     }
@@ -336,6 +339,12 @@ impl Front {
         self.words = words;
         Step::Next
     }
+}
+
+/// Returns true if the command is a set without a condition.
+fn is_plain(meta: &meta::Request<'_>) -> bool {
+    let is_set = matches!(meta.command, meta::Command::Set { mode: StoreMode::Set, .. });
+    is_set && meta.options.compare_cas.is_none() && meta.options.lease.is_none()
 }
 
 /// The slot of a classic flush.

@@ -45,9 +45,18 @@ impl Select for RoutingGroupRoute {
     }
 }
 
-/// The classic command equivalent to the request. Packets of the binary protocol also arrive as
-/// meta commands.
+/// The classic command equivalent to the request. A packet of the binary protocol also arrives as
+/// a meta command. Its get is `get`, although it returns the cas unique.
 fn classic(request: &Request<'_>) -> Command {
+    match as_line(request) {
+        Command::Gets if request.is_packet => Command::Get,
+        Command::Gats if request.is_packet => Command::Gat,
+        command => command,
+    }
+}
+
+/// The same, if it came as a line of text.
+fn as_line(request: &Request<'_>) -> Command {
     let classic = request.op.classic();
     if !request.op.is_meta() {
         return classic;
@@ -114,6 +123,19 @@ mod tests {
         ];
         for (op, words, name) in rows {
             assert_eq!(of(op, words), name, "{op:?} {words}");
+        }
+        let rows = [
+            (Command::Gets, "", "get"),
+            (Command::Gats, "", "gat"),
+            (Command::MetaGet, "v f c b", "get"),
+            (Command::MetaGet, "v f c T9 b", "gat"),
+            (Command::MetaGet, "f c T9 b", "touch"),
+            (Command::MetaSet, "c F1 T9 MS C5", "cas"),
+        ];
+        for (op, words, name) in rows {
+            let packet = Request { is_packet: true, ..Request::new(op, b"k") };
+            let of = classic(&Request { words: words.as_bytes(), ..packet });
+            assert_eq!(of.name(), name, "{op:?} {words}");
         }
     }
 }
