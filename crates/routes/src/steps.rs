@@ -20,6 +20,8 @@ pub(crate) struct Steps {
     /// The currently polled future takes several steps.
     is_noted: SendCell<bool>,
     keys: SendRefCell<HashMap<Box<[u8]>, Held>>,
+    /// The number of keys. Every request reads it, and a cell is read faster than a borrow.
+    count: SendCell<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +40,7 @@ impl Steps {
     /// Returns true if no key is held.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.keys.borrow().is_empty()
+        self.count.get() == 0
     }
 
     /// Returns true if requests for the key must wait.
@@ -78,7 +80,10 @@ impl Steps {
     }
 
     fn hold<'a>(&'a self, key: &'a [u8]) -> Hold<'a> {
-        self.keys.borrow_mut().entry(key.into()).or_default().holders += 1;
+        let mut keys = self.keys.borrow_mut();
+        keys.entry(key.into()).or_default().holders += 1;
+        self.count.set(keys.len());
+        drop(keys);
         Hold { steps: self, key }
     }
 }
@@ -99,6 +104,7 @@ impl Drop for Hold<'_> {
         }
         let waiting = std::mem::take(&mut held.waiting);
         keys.remove(self.key);
+        self.steps.count.set(keys.len());
         drop(keys);
         waiting.into_iter().for_each(Waker::wake);
     }
