@@ -164,7 +164,6 @@ impl Front {
         }
         let mut words = std::mem::take(&mut self.words);
         words.clear();
-        let mut flags = 0;
         let (op, want, exptime) = match packet.command {
             binary::Command::Get { exptime, with_key, .. } => {
                 let want = if with_key { Want::GetWithKey } else { Want::Get };
@@ -182,38 +181,14 @@ impl Front {
             }
             binary::Command::Delete { .. } => (Command::MetaDelete, Want::Other, None),
             binary::Command::Arithmetic { .. } => (Command::MetaArithmetic, Want::Number, None),
-            binary::Command::Store { mode, .. } | binary::Command::Concat { mode, .. }
-                if value.len() > UNIQUE_BYTES_MAX
-                    && mode != StoreMode::Set
-                    && packet.header.cas == 0
-                    && !base64 =>
-            {
-                let op = match mode {
-                    StoreMode::Add => Command::Add,
-                    StoreMode::Append => Command::Append,
-                    StoreMode::Prepend => Command::Prepend,
-                    StoreMode::Replace | StoreMode::Set => Command::Replace,
-                };
-                let exptime = match packet.command {
-                    binary::Command::Store { flags: given, exptime, .. } => {
-                        flags = given;
-                        Some(expiry(exptime))
-                    }
-                    _ => None,
-                };
-                (op, want_of(mode, 0), exptime)
-            }
             binary::Command::Store { mode, .. } | binary::Command::Concat { mode, .. } => {
                 (Command::MetaSet, want_of(mode, packet.header.cas), None)
             }
             // There are no others with a key.
             _ => (Command::MetaDebug, Want::Other, None),
         };
-        if op.is_meta() {
-            write_words(&mut words, packet, base64);
-        }
+        write_words(&mut words, packet, base64);
         let request = Request {
-            flags,
             value,
             exptime: exptime.map_or(0, i64::from),
             words: &words,
@@ -224,7 +199,8 @@ impl Front {
             listener: session.listener,
             ..Request::new(op, key)
         };
-        let slot = slot(op, packet, want);
+        let request = without_unique(packet, request);
+        let slot = slot(request.op, packet, want);
         if want.is_get() && key.starts_with(ADMIN_PREFIX) {
             self.admin_key(session.queue, slot, key);
         } else {
@@ -238,6 +214,27 @@ impl Front {
 fn slot(op: Command, packet: &binary::Request<'_>, want: Want) -> Slot {
     let Header { opcode, opaque, .. } = packet.header;
     Slot::new(op, Kind::Whole).quiet(packet.quiet).packet(Packet { opcode, opaque, want })
+}
+
+/// The classic form of a large store with a mode and without a cas unique, which does not ask for
+/// the new one; any other request as it is.
+fn without_unique<'a>(packet: &binary::Request<'_>, request: Request<'a>) -> Request<'a> {
+    if request.value.len() <= UNIQUE_BYTES_MAX || packet.header.cas != 0 || request.base64 {
+        return request;
+    }
+    let (mode, flags, exptime) = match packet.command {
+        binary::Command::Store { mode, flags, exptime, .. } => (mode, flags, expiry(exptime)),
+        binary::Command::Concat { mode, .. } => (mode, 0, 0),
+        _ => return request,
+    };
+    let op = match mode {
+        StoreMode::Add => Command::Add,
+        StoreMode::Append => Command::Append,
+        StoreMode::Prepend => Command::Prepend,
+        StoreMode::Replace => Command::Replace,
+        StoreMode::Set => return request,
+    };
+    Request { op, flags, exptime: i64::from(exptime), words: b"", ..request }
 }
 
 /// The form of the answer to a set whose condition does not hold.
