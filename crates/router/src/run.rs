@@ -86,12 +86,11 @@ pub fn run(
     if options.validate_config == Some(Validate::Exit) {
         return Ok(());
     }
-    fewer_clients.iter().for_each(|warning| log(warning));
     let telemetry = telemetry(&options)?;
     let acceptor = acceptor(&options).map_err(Failure::fatal)?;
     let (listen, listeners) =
         listeners(&options, &configuration.listens).map_err(Failure::fatal)?;
-    warnings(&options, &listen).iter().for_each(|warning| log(warning));
+    warnings(&options, &listen).iter().chain(&fewer_clients).for_each(|line| log(line));
     let operators = options.metrics.and_then(|address| handed.take_metrics(address));
     let sockets = listen.bind_or_inherit(&mut handed);
     let sockets = sockets.map_err(|error| Failure::transient("cannot listen", &error))?;

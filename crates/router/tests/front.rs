@@ -604,36 +604,43 @@ fn after_quiet(stream: &mut TcpStream, packets: &[Vec<u8>]) -> (u16, Vec<u8>) {
 }
 
 #[test]
-fn later_requests_do_not_overtake_a_store_in_pieces() {
-    let server = Server::memcached(&[]);
-    let pieces = ["--big-value-split-threshold", "500"];
-    let proxy = Proxy::over(&[server.addr()], r#""PoolRoute|A""#, &pieces);
-    let large = vec![b'v'; 2000];
-    let set = packet(SETQ, b"k", STORED, &large, 0);
-    let mut stream = proxy.connect();
-    let (status, _) = after_quiet(&mut stream, &[set.clone(), packet(DELETEQ, b"k", b"", b"", 0)]);
-    assert_eq!(status, 1, "it is deleted");
-    let small = packet(SETQ, b"k", STORED, b"new", 0);
-    let (status, body) = after_quiet(&mut stream, &[set, small]);
-    assert_eq!((status, &body[4..]), (0, &b"new"[..]));
-    let set = [&b"set k 0 0 2000\r\n"[..], &large, b"\r\n"].concat();
-    let mut stream = proxy.connect();
-    exact(
-        &mut stream,
-        &[&set[..], b"delete k\r\nget k\r\n", &set, b"set k 0 0 3\r\nnew\r\nget k\r\n"].concat(),
-        b"STORED\r\nDELETED\r\nEND\r\nSTORED\r\nSTORED\r\nVALUE k 0 3\r\nnew\r\nEND\r\n",
-    );
-    // The client is gone before the last step.
-    let other = [set.as_slice(), b"delete k noreply\r\n"].concat();
-    stream.write_all(&other).unwrap();
-    drop(stream);
-    let mut stream = proxy.connect();
-    eventually("the delete is executed", || {
-        stream.write_all(b"mg k s\r\nmn\r\nget k\r\n").unwrap();
-        let mut reply = [0; 4096];
-        let len = stream.read(&mut reply).unwrap();
-        reply[..len].ends_with(b"MN\r\nEND\r\n")
-    });
+fn later_requests_do_not_overtake_a_store_in_several_steps() {
+    let servers = [Server::memcached(&[]), Server::memcached(&[])];
+    let addresses = servers.each_ref().map(Server::addr);
+    let tiers = r#"{"type": "L1L2SizeSplitRoute", "threshold": 500, "l1": "PoolRoute|A",
+        "l2": "PoolRoute|B"}"#;
+    let pieces =
+        Proxy::over(&addresses, r#""PoolRoute|A""#, &["--big-value-split-threshold", "500"]);
+    for proxy in [pieces, Proxy::over(&addresses, tiers, &[])] {
+        let large = vec![b'v'; 2000];
+        let set = packet(SETQ, b"k", STORED, &large, 0);
+        let mut stream = proxy.connect();
+        let delete = packet(DELETEQ, b"k", b"", b"", 0);
+        let (status, _) = after_quiet(&mut stream, &[set.clone(), delete]);
+        assert_eq!(status, 1, "it is deleted");
+        let small = packet(SETQ, b"k", STORED, b"new", 0);
+        let (status, body) = after_quiet(&mut stream, &[set, small]);
+        assert_eq!((status, &body[4..]), (0, &b"new"[..]));
+        let set = [&b"set k 0 0 2000\r\n"[..], &large, b"\r\n"].concat();
+        let mut stream = proxy.connect();
+        exact(
+            &mut stream,
+            &[&set[..], b"delete k\r\nget k\r\n", &set, b"set k 0 0 3\r\nnew\r\nget k\r\n"]
+                .concat(),
+            b"STORED\r\nDELETED\r\nEND\r\nSTORED\r\nSTORED\r\nVALUE k 0 3\r\nnew\r\nEND\r\n",
+        );
+        // The client is gone before the last step.
+        let set = [&b"set k 0 0 2000 noreply\r\n"[..], &large, b"\r\n"].concat();
+        stream.write_all(&[&set[..], b"delete k noreply\r\n"].concat()).unwrap();
+        drop(stream);
+        let mut stream = proxy.connect();
+        eventually("the delete is executed", || {
+            stream.write_all(b"mg k s\r\nmn\r\nget k\r\n").unwrap();
+            let mut reply = [0; 4096];
+            let len = stream.read(&mut reply).unwrap();
+            reply[..len].ends_with(b"MN\r\nEND\r\n")
+        });
+    }
 }
 
 #[test]

@@ -9,7 +9,6 @@ use std::task::{Context as TaskContext, Poll, Waker};
 
 use crate::asides::{Asides, Charge, Need};
 use crate::deletes::{Deletes, Mailbox};
-use crate::steps::Steps;
 use crate::task::Tasks;
 use crate::timer::Timers;
 use narrow::to_u32;
@@ -36,8 +35,9 @@ pub struct Context {
     traffic: Arc<Traffic>,
     pub(crate) tasks: Tasks,
     pub(crate) asides: Arc<Asides>,
-    /// Keys whose later requests wait.
-    pub(crate) steps: Steps,
+    /// Set by a route whose store or delete takes several steps, before the first: its last request
+    /// is sent only after earlier replies. See [`Submitted::InSteps`](crate::Submitted::InSteps).
+    pub(crate) takes_steps: SendCell<bool>,
     waits: SendRefCell<Waits>,
     /// The queue of failed deletes, and the mailbox for their outcomes.
     deletes: OnceLock<(Deletes, Arc<Mailbox>)>,
@@ -88,7 +88,7 @@ impl Context {
             upstream: SendRefCell::new(upstream),
             tasks: Tasks::default(),
             asides: Arc::default(),
-            steps: Steps::default(),
+            takes_steps: SendCell::default(),
             waits: SendRefCell::default(),
             deletes: OnceLock::new(),
             finished: SendRefCell::default(),

@@ -41,6 +41,9 @@ pub enum Submitted {
     Done(OwnedReply),
     /// The sink receives the reply later.
     Pending,
+    /// As [`Pending`](Self::Pending), and the last request to a server is sent only after earlier
+    /// replies. A later request for the key, sent before the reply, may overtake it.
+    InSteps,
 }
 
 /// The tree of one worker, with its servers and tasks.
@@ -114,10 +117,6 @@ impl Core {
     #[inline]
     pub fn submit(&mut self, request: &Request<'_>, ticket: Ticket) -> Submitted {
         debug_assert_eq!(ticket & TASK_TICKET, 0);
-        if !self.cx.steps.is_empty() && self.cx.steps.holds(stepped_key(request)) {
-            self.run(request, ticket);
-            return Submitted::Pending;
-        }
         let mut picked = *request;
         match self.tree.root.pick(&self.cx, &mut picked) {
             Pick::Ask(id) => match self.cx.upstream.borrow_mut().ask(id, &picked, ticket) {
@@ -126,8 +125,9 @@ impl Core {
             },
             Pick::Answer(outcome) => Submitted::Done(own_reply(outcome, request)),
             Pick::Run => {
+                self.cx.takes_steps.set(false);
                 self.run(request, ticket);
-                Submitted::Pending
+                if self.cx.takes_steps.get() { Submitted::InSteps } else { Submitted::Pending }
             }
         }
     }
@@ -138,10 +138,7 @@ impl Core {
         self.start(async move {
             let (trail, began_us) = (Trail::default(), cx.now_us());
             let asked = Request { trail: Some(&trail), ..request.get() };
-            let key = stepped_key(&asked);
-            cx.steps.end(key).await;
-            let routed = async { tree.root.route(&cx, asked).await };
-            let mut reply = cx.steps.run(key, cx.asides.with_late(routed)).await;
+            let mut reply = cx.asides.with_late(tree.root.route(&cx, asked)).await;
             if asked.tells_kept && trail.is_kept() {
                 // Overwrites changes by routes, and the replies of other servers.
                 reply = OwnedReply {
@@ -297,12 +294,6 @@ impl Core {
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
-}
-
-/// The key by which requests wait for each other: an item may be named with and without a routing
-/// prefix.
-fn stepped_key<'a>(request: &Request<'a>) -> &'a [u8] {
-    route::without_prefix(request.key).unwrap_or(request.key)
 }
 
 /// Restores the key that the client sent, whatever routes made of it.

@@ -23,7 +23,6 @@ mod plan;
 pub mod route;
 #[cfg(test)]
 mod simulation;
-mod steps;
 mod task;
 mod timer;
 

@@ -5,7 +5,7 @@
 //! Wakers only record the task's number, so a task woken twice is polled once. The slots are not a
 //! ready-made slab, because a slot keeps its waker after its task has ended.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +15,19 @@ use narrow::to_u32;
 use upstream::SendRefCell;
 
 pub(crate) type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Lets all tasks run that are ready now.
+pub(crate) async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
 
 /// The tasks of one worker.
 #[derive(Default)]

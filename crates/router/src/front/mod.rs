@@ -267,8 +267,12 @@ impl Front {
 
     #[inline(always)]
     fn ask_core(&mut self, request: &Request<'_>, ticket: Ticket) {
-        if let Submitted::Done(reply) = self.core.submit(request, ticket) {
-            upstream::Sink::answer(&mut self.queues, ticket, &reply.get());
+        match self.core.submit(request, ticket) {
+            Submitted::Done(reply) => {
+                upstream::Sink::answer(&mut self.queues, ticket, &reply.get());
+            }
+            Submitted::InSteps => self.queues.hold_input(ticket),
+            Submitted::Pending => {}
         }
     }
 

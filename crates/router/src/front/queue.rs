@@ -102,6 +102,8 @@ pub(crate) struct Queue {
     expected: Expected,
     holding: Holding,
     is_resumed: bool,
+    /// No further request is read until all are answered: it could overtake one in several steps.
+    is_input_held: bool,
     /// There was no memory for a reply, so the connection must be closed.
     is_broken: bool,
     /// The first error on the retrieval line at the front. It is a copy, since everything in the
@@ -173,6 +175,12 @@ impl Queues {
         let is_pressed = self.account.is_pressed();
         let queue = self.get(number);
         queue.is_full() || is_pressed && queue.expects_replies_of_unknown_size()
+    }
+
+    /// Lets no further request of the ticket's client overtake this one.
+    #[cold]
+    pub(crate) fn hold_input(&mut self, ticket: Ticket) {
+        self.get((ticket >> 32) as u32).is_input_held = true;
     }
 
     /// Returns true if the queue's client may send: its reply is likely small, or there is room for
@@ -323,6 +331,7 @@ impl Sink for Queues {
             }
         }
         queue.outstanding -= 1;
+        queue.is_input_held &= queue.outstanding > 0;
         let Some(conn) = queue.conn else {
             if queue.outstanding == 0 {
                 self.free.push(number);
@@ -412,7 +421,8 @@ impl Queue {
     /// Returns true if there is no place for another request.
     #[inline]
     fn is_full(&self) -> bool {
-        self.slots.len() >= SLOTS_MAX
+        self.is_input_held
+            || self.slots.len() >= SLOTS_MAX
             || self.heap.len() >= HEAP_BYTES_MAX
             || self.asked_bytes >= ASKED_BYTES_MAX
             || self.reply_bytes.saturating_mul(self.outstanding as usize) >= EXPECTED_BYTES_MAX

@@ -63,6 +63,8 @@ pub(super) struct Replay {
     is_told: bool,
     /// The reason of the last refusal in this window.
     refusal: String,
+    /// Refusals that the log has not reported, and the time of its last report.
+    unreported: (u64, Option<Instant>),
 }
 
 /// The result of a window.
@@ -73,6 +75,9 @@ pub(super) struct Settled {
     /// The reason of one of the refusals.
     pub(super) refusal: String,
 }
+
+/// The interval of reports about refused deletes.
+const REPORTS: Duration = Duration::from_secs(60);
 
 /// The texts of servers that refuse the connection and not the request. They accept the same delete
 /// once the sender has the login.
@@ -87,8 +92,21 @@ impl Replay {
     ) -> Self {
         let (records, done) = (Vec::new(), Vec::new());
         let (turn, missing, is_told) = (0, None, false);
-        let (retry_at, wait, refusal) = (now, WAIT_MIN, String::new());
-        Self { name, targets, ids, turn, records, done, retry_at, wait, missing, is_told, refusal }
+        let (retry_at, wait, refusal, unreported) = (now, WAIT_MIN, String::new(), (0, None));
+        Self {
+            name,
+            targets,
+            ids,
+            turn,
+            records,
+            done,
+            retry_at,
+            wait,
+            missing,
+            is_told,
+            refusal,
+            unreported,
+        }
     }
 
     /// The name of the server with pending deletes that did not answer.
@@ -166,6 +184,22 @@ impl Replay {
             Some(_) => Done::Failed,
         };
         None
+    }
+
+    /// A line for the log about refused deletes, at most one a minute.
+    pub(super) fn report(&mut self, settled: &Settled, now: Instant) -> Option<String> {
+        let (count, reported_at) = &mut self.unreported;
+        *count += settled.refused;
+        let is_due = reported_at.is_none_or(|at| now.saturating_duration_since(at) >= REPORTS);
+        if settled.refused == 0 || !is_due {
+            return None;
+        }
+        *reported_at = Some(now);
+        let (name, count, why) = (&self.name, std::mem::take(count), &settled.refusal);
+        Some(format!(
+            "warning: the spool for {name}: the server refused {count} deletes, which are dropped: \
+             {why}"
+        ))
     }
 
     /// The name of the server whose deletes wait until an operator changes something, for the log,

@@ -297,13 +297,7 @@ impl<L: Fn(&str)> Work<L> {
     fn settle(&mut self, now: Instant) {
         for replay in self.replays.iter_mut().flatten() {
             if let Some(settled) = replay.settle(&mut self.spool, now) {
-                if settled.refused > 0 {
-                    (self.log)(&format!(
-                        "warning: the spool for {}: the server refused {} deletes, which are \
-                         dropped: {}",
-                        replay.name, settled.refused, settled.refusal
-                    ));
-                }
+                replay.report(&settled, now).iter().for_each(|line| (self.log)(line));
                 let counters = &self.shared.counters;
                 counters.replayed.fetch_add(settled.executed, Ordering::Relaxed);
                 counters.refused.fetch_add(settled.refused, Ordering::Relaxed);

@@ -22,7 +22,7 @@ pub(super) async fn ask(
         let worst = replies.into_iter().reduce(worse);
         return worst.unwrap_or_else(|| OwnedReply::from(Failure::LocalError));
     };
-    cx.steps.note();
+    cx.takes_steps.set(true);
     let reply = first.route(cx, request).await;
     if is_refused(&reply) {
         return reply;
@@ -39,7 +39,7 @@ pub(super) async fn decide(
     first: impl Future<Output = OwnedReply>,
     others: impl FnOnce(),
 ) -> OwnedReply {
-    cx.steps.note();
+    cx.takes_steps.set(true);
     let reply = first.await;
     if !is_refused(&reply) {
         others();
@@ -89,11 +89,7 @@ fn owned(
     let words = words.as_deref().unwrap_or(request.words);
     let request = Request { words, ..*request }.to_owned();
     let (child, context) = (Arc::clone(child), Arc::clone(cx));
-    async move {
-        let request = request.get();
-        let asked = async { child.route(&context, request).await };
-        drop(context.steps.run(request.key, asked).await);
-    }
+    async move { drop(child.route(&context, request.get()).await) }
 }
 
 /// The worse of two replies, the first if they are equally bad.

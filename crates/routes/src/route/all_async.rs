@@ -28,9 +28,7 @@ impl Route for AllAsyncRoute {
                 let (first, others) = (Arc::clone(first), others.to_vec());
                 let (context, aside) = (Arc::clone(cx), aside.to_owned());
                 cx.spawn_aside(request.bytes(), async move {
-                    let request = aside.get();
-                    let asked = ask(&first, &others, &context, request);
-                    drop(context.steps.run(request.key, asked).await);
+                    drop(ask(&first, &others, &context, aside.get()).await);
                 });
             }
             _ => ask_aside(&self.children, cx, &aside),

@@ -235,7 +235,7 @@ impl BigValueRoute {
         if list.pieces > PIECES_MAX || longest.len() > proto::KEY_BYTES_MAX {
             return refused_change(b"the value is too long to be cut, or its key is");
         }
-        cx.steps.note();
+        cx.takes_steps.set(true);
         for batch in self.batches(list.pieces) {
             let keys: Vec<_> = batch.clone().map(|piece| list.key(request.key, piece)).collect();
             let stored = batch.zip(&keys).map(|(piece, key)| {

@@ -36,7 +36,7 @@ impl<'a> Race<'a> {
         let words = words_of_copy(&request);
         let (routes, words) = match (routes.split_first(), &words) {
             (Some((first, others)), Some(words)) => {
-                cx.steps.note();
+                cx.takes_steps.set(true);
                 let reply = first.route(cx, request).await;
                 let is_refused = is_refused(&reply);
                 race.answers.push(Box::pin(async { reply }));
@@ -59,7 +59,7 @@ impl<'a> Race<'a> {
         let trail = self.trails.as_ref().map(|(_, trail)| Arc::clone(trail));
         self.answers.push(Box::pin(async move {
             let asked = Request { trail: trail.as_deref(), ..request.get() };
-            cx.steps.run(asked.key, async { route.route(&cx, asked).await }).await
+            route.route(&cx, asked).await
         }));
     }
 

@@ -165,7 +165,7 @@ impl L1L2SizeSplitRoute {
             }
             return near;
         }
-        cx.steps.note();
+        cx.takes_steps.set(true);
         let far = self.l2.route(cx, far_request).await;
         if far.outcome == Outcome::Stored {
             let mut words = Vec::new();

@@ -11,7 +11,7 @@ use super::modify_exptime::gives_back;
 use super::ttl::{self, Ttl};
 use super::{Answer, Route, RouteRef, words};
 use crate::context::Context;
-use crate::deletes;
+use crate::{deletes, task};
 use proto::answer::MetaCode;
 use upstream::{Command, CommandClass, Outcome, OwnedReply, Request};
 
@@ -50,9 +50,6 @@ impl StagingRoute {
 
     /// Answers from the old cluster, and repeats its changes in the new one in the background.
     async fn mirror(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        if request.op.class() != CommandClass::Get {
-            cx.steps.note();
-        }
         let reply = self.warm.route(cx, request).await;
         let is_found = reply.outcome == Outcome::Found;
         match request.op {
@@ -76,11 +73,12 @@ impl StagingRoute {
     /// Deletes in the new cluster after the old one, so that a copy of an item that was found there
     /// precedes the delete. The old cluster decides a delete with a cas unique.
     async fn delete(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
-        cx.steps.note();
         let reply = self.warm.route(cx, request).await;
         if is_refused(&reply) {
             return reply;
         }
+        // The copies of changes that were answered in this turn are started.
+        task::yield_now().await;
         let words = words_of_copy(&request);
         let words = words.as_deref().unwrap_or(request.words);
         worse(reply, self.staging.route(cx, Request { words, ..request }).await)

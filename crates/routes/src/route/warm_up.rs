@@ -73,8 +73,6 @@ impl WarmUpRoute {
             }
             words.extend_from_slice(format!("H{}", self.hold_off).as_bytes());
         }
-        // The warm cluster may be asked, too.
-        cx.steps.note();
         let reply = self.cold.route(cx, Request { words: &words, ..request }).await;
         if reply.outcome != Outcome::OnlyDeleted {
             return reply;
@@ -85,7 +83,7 @@ impl WarmUpRoute {
     /// Deletes in both clusters: in the cold one at once, and again after the warm one.
     async fn delete_in_order(&self, cx: &Arc<Context>, request: Request<'_>) -> OwnedReply {
         let plain = Request { unkept: true, ..deletes::plain(&request) };
-        cx.steps.note();
+        cx.takes_steps.set(true);
         let both = vec![self.warm.route(cx, plain), self.cold.route(cx, request)];
         let mut replies = join::all(both).await.into_iter();
         let (Some(warm), Some(early)) = (replies.next(), replies.next()) else {

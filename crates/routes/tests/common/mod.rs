@@ -127,6 +127,20 @@ impl Rig {
         self.next
     }
 
+    /// Returns true if the request was announced as one in several steps; waits for its reply.
+    pub fn takes_steps(&mut self, request: &Request<'_>) -> bool {
+        self.core.turn(self.now());
+        self.next += 1;
+        let ticket = self.next;
+        let submitted = self.core.submit(request, ticket);
+        let takes_steps = submitted == Submitted::InSteps;
+        match submitted {
+            Submitted::Done(_) => {}
+            Submitted::InSteps | Submitted::Pending => drop(self.reply(ticket)),
+        }
+        takes_steps
+    }
+
     /// One turn of the loop.
     pub fn turn(&mut self) {
         self.core.turn(self.now());
