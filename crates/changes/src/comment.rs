@@ -18,15 +18,19 @@ const MARK: &str = "mc:del ";
 /// too many does no harm.
 #[must_use]
 pub fn keys(statement: &[u8]) -> Vec<Bytes> {
-    if let Ok(text) = std::str::from_utf8(statement) {
-        let keys = named(text).into_iter();
-        return keys.map(|key| Bytes::copy_from_slice(key.as_bytes())).collect();
-    }
-    // Each byte as the character with its number. Token and key separators are ASCII, which is the
-    // same in both.
-    let text: String = statement.iter().map(|byte| char::from(*byte)).collect();
     let bytes = |key: &str| key.chars().map(byte).collect::<Bytes>();
-    let mut keys: Vec<Bytes> = named(&text).into_iter().map(bytes).collect();
+    let mut keys: Vec<Bytes> = match std::str::from_utf8(statement) {
+        Ok(text) => {
+            named(text).into_iter().map(|key| Bytes::copy_from_slice(key.as_bytes())).collect()
+        }
+        // Each byte as the character with its number. Token and key separators are ASCII, which is
+        // the same in both.
+        Err(_) => {
+            let text: String = statement.iter().map(|byte| char::from(*byte)).collect();
+            named(&text).into_iter().map(bytes).collect()
+        }
+    };
+    // The bytes of another character set can also be UTF-8.
     for text in wide_texts(statement) {
         let more = named(&text).into_iter().map(bytes).filter(|key| !keys.contains(key));
         let more: Vec<Bytes> = more.collect();
@@ -94,6 +98,8 @@ mod tests {
             b"UPDATE t SET `\xb1`='\x95\\', `\x83`\x83\x80`=5, n='it\\'s' /* mc:del k */",
             // A second byte of a character is not the first one of the next.
             b"UPDATE t SET n='\x95\\', m='it\\'s \x95\x95\\' ' /* mc:del k */",
+            // Two characters of gbk, which are also one of UTF-8 and a backtick.
+            b"UPDATE t SET `\xe5\xa5\x97``=5 /* mc:del k */",
         ] {
             assert_eq!(keys_of_bytes(statement), ["k"], "{}", statement.escape_ascii());
         }
