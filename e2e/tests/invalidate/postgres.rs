@@ -391,7 +391,7 @@ fn a_promoted_server_with_the_whole_log_is_followed_to_its_new_timeline() {
     database.restart_on_new_timeline();
     database.sql("INSERT INTO users VALUES (2, NULL, '')");
     until_absent(&server, &KEYS, &["user:1", "user:2"], &invalidator);
-    let note = "it was promoted after timeline 1 and is on timeline 2";
+    let note = "the database was promoted after timeline 1 and is on timeline 2";
     assert!(invalidator.log().contains(note), "{}", invalidator.log());
     ends_on_timeline(&mut invalidator, 2);
     invalidator.start(&[]);

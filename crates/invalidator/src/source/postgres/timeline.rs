@@ -24,7 +24,7 @@ pub(super) async fn history(connection: &mut Connection) -> Result<History, Fail
     History::parse(system, present, end, &file).ok_or(NO_HISTORY)
 }
 
-/// A note about a server that was promoted after this position. A slot that standbys copy never
+/// A note about a database that was promoted after this position. A slot that standbys copy never
 /// sends what they lack, so nothing shows which commits were lost.
 pub(super) fn promoted(history: &History, position: &Position) -> Option<Finding> {
     let Position::Lsn { timeline: Some(present), .. } = history.position(u64::MAX) else {
@@ -33,9 +33,10 @@ pub(super) fn promoted(history: &History, position: &Position) -> Option<Finding
     let Position::Lsn { timeline: Some(timeline), .. } = *position else { return None };
     (timeline < present).then(|| {
         Finding::note(format!(
-            "it was promoted after timeline {timeline} and is on timeline {present}: commits that \
-             it had not received are lost, and readers may have cached them. Run holdall \
-             invalidate flush, unless it had received every commit"
+            "the database was promoted after timeline {timeline} and is on timeline {present}: \
+             commits that the promoted server had not received are lost, and readers may have \
+             cached them. Run holdall invalidate flush, unless this was a planned switchover, \
+             which loses nothing"
         ))
     })
 }

@@ -187,16 +187,17 @@ async fn off(connection: &mut Connection) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     if event_triggers == "true" {
         findings.push(Finding::note(
-            "event_triggers is off for the server, the database or a role: the event trigger of \
-             setup reports nothing there, and only repeated checks find such changes"
+            "event_triggers is off for the server, the database or a role, or the invalidator's \
+             role has its own value, which hides the server's: the event trigger of setup may \
+             report nothing there, and only repeated checks find such changes"
                 .to_owned(),
         ));
     }
     if synchronous_commit == "true" {
         findings.push(Finding::note(
-            "synchronous_commit is off for the server, the database or a role: a crash of the \
-             server can lose commits that readers have cached. Run holdall invalidate flush after \
-             a crash"
+            "synchronous_commit is off for the server, the database or a role, or the \
+             invalidator's role has its own value, which hides the server's: a crash of the server \
+             can lose commits that readers have cached. Run holdall invalidate flush after a crash"
                 .to_owned(),
         ));
     }
@@ -429,9 +430,14 @@ impl Asking<'_> {
         let others = self.connection.rows_of::<3>(&query).await?;
         let others = others.into_iter().filter(|[column, ..]| columns.contains(&column.as_str()));
         let finding = |[column, kind, other]: [String; 3]| {
-            Finding::fatal(format!(
-                "table {table}: column '{column}' is a {kind} ({other}), whose text in the log is not what applications make of it"
-            ))
+            let why = match other.starts_with("reg") || other == "aclitem" {
+                true => {
+                    "whose text has the name of another object, which may be renamed: use a column of type oid, or one with the name as \
+                     text"
+                }
+                false => "whose text in the log is not what applications make of it",
+            };
+            Finding::fatal(format!("table {table}: column '{column}' is a {kind} ({other}), {why}"))
         };
         Ok(others.map(finding).collect())
     }

@@ -56,7 +56,8 @@ pub(super) fn told_tables(slot: &str) -> String {
 }
 
 /// A condition: the setting is off for new sessions of the server, of this database or of a role.
-/// False for settings that the server does not have.
+/// False for settings that the server does not have. True if this session's role has a value of its
+/// own: it hides the server's.
 pub(super) fn is_off(setting: &str) -> String {
     // A role's or database's setting has the text of its statement.
     format!(
@@ -64,7 +65,8 @@ pub(super) fn is_off(setting: &str) -> String {
          OR EXISTS (SELECT FROM pg_db_role_setting, unnest(setconfig) one \
          WHERE setdatabase IN (SELECT 0 UNION ALL \
          SELECT oid FROM pg_database WHERE datname = current_database()) \
-         AND one ~* '^{setting}=(of|f|n|0)'))"
+         AND (one ~* '^{setting}=(of|f|n|0)' OR one ~* '^{setting}=' \
+         AND setrole = (SELECT oid FROM pg_roles WHERE rolname = session_user))))"
     )
 }
 
