@@ -184,7 +184,7 @@ impl Keyer {
             Effect::Tables(lost) => {
                 let is_lost = |table: &String| lost.iter().any(|one| may_be_same(one, table));
                 wanted(&is_lost).map(|table| format!(
-                    "table {table} was emptied, swapped or rewritten at once, or lost a foreign key, and the log does not tell which rows it had"
+                    "table {table} was emptied, swapped or rewritten at once, or lost a foreign key that may have changed rows, and the log does not tell which rows it had"
                 ))
             }
             Effect::Database(lost) => {
@@ -246,7 +246,8 @@ impl Keyer {
 /// Servers fold each character to one lower case character, also where the full lower case has
 /// several (`İ`). Two names that differ in case only are the same where a server does not fold, too:
 /// a gap too many does no harm.
-fn may_be_same(one: &str, other: &str) -> bool {
+#[must_use]
+pub fn may_be_same(one: &str, other: &str) -> bool {
     one.chars().map(folded).eq(other.chars().map(folded))
 }
 

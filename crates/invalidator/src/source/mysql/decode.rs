@@ -32,7 +32,7 @@ use super::event_type;
 use super::offset;
 use super::rows::Rows;
 use super::server::Flavour;
-use super::statement::{self, Control, Session, control, effect};
+use super::statement::{self, Charset, Control, Followed, Session, control, effect};
 use super::unfinished::{Progress, Unfinished};
 
 /// The state of decoding, and the decoded events that were not popped yet.
@@ -41,6 +41,7 @@ pub(super) struct Decoder {
     server: statement::Origin,
     by: By,
     rows: Rows,
+    followed: Followed,
     pending: VecDeque<Event>,
     /// The end of the last whole transaction.
     position: Position,
@@ -94,6 +95,7 @@ impl Decoder {
             rules: Commented { comments: rules.comments, needs_text },
             has_text: false,
             rows: Rows::new(rules),
+            followed: Followed::new(rules),
             pending: VecDeque::new(),
             position: from.clone(),
             reading: None,
@@ -187,12 +189,12 @@ impl Decoder {
                 self.rows.changes(&rows, tables(rows.table_id()), found)?;
             }
             EventData::QueryEvent(query) => {
-                let is_utf8 = is_utf8(query.status_vars());
-                self.statement(&query.schema(), is_utf8, query.query_raw(), time_us);
+                let charset = charset(query.status_vars());
+                self.statement(&query.schema(), charset, query.query_raw(), time_us);
             }
             EventData::ExecuteLoadQueryEvent(load) => {
-                let is_utf8 = is_utf8(load.status_vars());
-                self.statement(&load.schema(), is_utf8, load.query_raw(), time_us);
+                let charset = charset(load.status_vars());
+                self.statement(&load.schema(), charset, load.query_raw(), time_us);
             }
             EventData::XidEvent(_) => self.commit(time_us),
             EventData::XaPrepareLogEvent(data) => self.prepared(&data, time_us)?,
@@ -295,7 +297,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn statement(&mut self, schema: &str, is_utf8: bool, query: &[u8], time_us: u64) {
+    fn statement(&mut self, schema: &str, charset: Charset, query: &[u8], time_us: u64) {
         let text = &*String::from_utf8_lossy(query);
         match control(text) {
             Some(Control::Begin) => self.is_open = true,
@@ -304,8 +306,15 @@ impl Decoder {
             Some(Control::XaCommit) => self.finish(text, true, time_us),
             Some(Control::XaRollback) => self.finish(text, false, time_us),
             None => {
-                let session = Session { origin: self.server, schema, is_utf8 };
-                self.noted(query, text, effect(session, query));
+                let (flavour, followed) = (self.server.flavour, &self.followed);
+                let session = Session { flavour, schema, charset, followed };
+                let effect = effect(session, query);
+                let changes_rows = matches!(effect, Effect::Rows | Effect::RowsWithoutComments);
+                if self.server.has_unlogged_cascades && !changes_rows {
+                    let added = statement::added_cascades(session, query);
+                    self.followed.remember(&added);
+                }
+                self.noted(query, text, effect);
                 if !self.is_open {
                     self.commit(time_us);
                 }
@@ -406,13 +415,13 @@ pub(super) enum Damaged {
     Unfinished(#[from] Unfinished),
 }
 
-/// True if these variables of a statement's session say that its text is UTF-8.
-fn is_utf8(variables: &StatusVars<'_>) -> bool {
+/// The character set of a statement, by the variables of its session.
+fn charset(variables: &StatusVars<'_>) -> Charset {
     let charset = variables.get_status_var(StatusVarKey::Charset);
-    matches!(
-        charset.as_ref().map(StatusVar::get_value),
-        Some(Ok(StatusVarVal::Charset { charset_client, .. })) if statement::is_utf8(charset_client)
-    )
+    match charset.as_ref().map(StatusVar::get_value) {
+        Some(Ok(StatusVarVal::Charset { charset_client, .. })) => Charset::of(charset_client),
+        _ => Charset::Wide,
+    }
 }
 
 /// Verifies the checksum, which the library reads but does not verify.
@@ -508,7 +517,9 @@ mod tests {
             let length = u8::try_from(variables.len()).unwrap();
             let start = [&[0; 8][..], &[0, 0, 0, length, 0], &variables, &[0]].concat();
             let event = (2, [&start[..], "TRUNCATE `\u{170}`".as_bytes()].concat());
-            let all = said(By::Gtid, &[event]);
+            let mut rules = Rules::default();
+            rules.tables.insert("shop.k\u{e4}se".to_owned(), Vec::new());
+            let all = said_by(By::Gtid, &rules, &[event]);
             let effect = all.into_iter().find_map(|event| match event {
                 Event::Change(Change::Statement { effect, .. }) => Some(effect),
                 _ => None,
@@ -522,6 +533,33 @@ mod tests {
         for collation in [8, 19, 28] {
             assert_eq!(of(collation), Effect::Unknown, "{collation}");
         }
+    }
+
+    #[test]
+    fn a_foreign_key_that_changes_rows_is_remembered_until_it_is_dropped() {
+        let effects = |has_unlogged_cascades| {
+            let mut rules = Rules::default();
+            rules.tables.insert(".pets".to_owned(), Vec::new());
+            let from = Position::MysqlGtid(changes::gtid::GtidSet::default());
+            let server = statement::Origin { flavour: Flavour::MySql, has_unlogged_cascades };
+            let mut decoder = Decoder::new(server, By::Gtid, &from, &rules);
+            for text in [
+                "ALTER TABLE pets DROP FOREIGN KEY owner",
+                "ALTER TABLE pets ADD CONSTRAINT owner FOREIGN KEY (owner) REFERENCES users (id) \
+                 ON DELETE CASCADE",
+                "ALTER TABLE pets DROP FOREIGN KEY owner",
+            ] {
+                decoder.push(&event(2, 100, &statement(text)), |_| None).unwrap();
+            }
+            let effects = std::iter::from_fn(|| decoder.pop()).filter_map(|event| match event {
+                Event::Change(Change::Statement { effect, .. }) => Some(effect),
+                _ => None,
+            });
+            effects.collect::<Vec<_>>()
+        };
+        let lost = Effect::Tables(vec![".pets".to_owned()]);
+        assert_eq!(effects(true), [Effect::None, Effect::None, lost]);
+        assert_eq!(effects(false), [Effect::None, Effect::None, Effect::None]);
     }
 
     #[test]

@@ -266,7 +266,7 @@ impl MysqlSource {
         let origin = statement::Origin {
             flavour: server.flavour,
             has_unlogged_cascades: self.settings.unlogged_cascades == UnloggedCascades::Refuse
-                && !server.logs_cascades(),
+                && !server.logs_cascades().await?,
         };
         // Another server may take over the address, and has other files. A position in a file would
         // mean nothing there, so with such positions it must look like a new log.
@@ -479,8 +479,8 @@ fn begun(event: &mysql_async::binlog::events::Event) -> Option<u32> {
 /// The effect of a MariaDB or MySQL statement on rows, in a session whose database is `schema`.
 pub(in crate::source) fn effect_of(is_mariadb: bool, schema: &str, text: &str) -> Effect {
     let flavour = if is_mariadb { server::Flavour::MariaDb } else { server::Flavour::MySql };
-    let origin = statement::Origin { flavour, has_unlogged_cascades: true };
-    statement::effect(statement::Session { origin, schema, is_utf8: true }, text.as_bytes())
+    let (charset, followed) = (statement::Charset::Utf8, &statement::Followed::default());
+    statement::effect(statement::Session { flavour, schema, charset, followed }, text.as_bytes())
 }
 
 /// Server error codes for missing rights: on a database, for a login, on a table, on a column, of

@@ -217,10 +217,15 @@ impl Server {
         Ok(self.rows(query).await?.into_iter().next())
     }
 
-    /// True for MySQL from 9.6 on. In other servers, the storage engine itself changes rows where a
-    /// foreign key cascades, and does not log that.
-    pub(super) fn logs_cascades(&self) -> bool {
-        self.flavour == Flavour::MySql && self.version >= (9, 6, 0)
+    /// True for MySQL from 9.6 on, unless it is set to cascade as before. In other servers, the
+    /// storage engine itself changes rows where a foreign key cascades, and does not log that.
+    pub(super) async fn logs_cascades(&mut self) -> Result<bool, SourceError> {
+        if self.flavour == Flavour::MariaDb || self.version < (9, 6, 0) {
+            return Ok(false);
+        }
+        let query = "SHOW GLOBAL VARIABLES WHERE Variable_name = 'innodb_native_foreign_keys' \
+                     AND Value = 'OFF'";
+        Ok(!self.rows(query).await?.is_empty())
     }
 
     /// MySQL 8.4 has only the new words.
@@ -245,6 +250,13 @@ impl Server {
         Ok(self.rows(settings).await?.first().map(|row| cell(row, 0)))
     }
 
+    /// False for a server that is set to be read only.
+    pub(super) async fn accepts_writes(&mut self) -> Result<bool, SourceError> {
+        let read_only = self.text("SELECT @@GLOBAL.read_only").await?;
+        // MariaDB 12 has several words for a server without writes.
+        Ok(["0", "OFF"].contains(&read_only.as_str()))
+    }
+
     /// The query for the state of replication.
     pub(super) fn replica_status(&self) -> &'static str {
         match self.flavour {
@@ -257,8 +269,7 @@ impl Server {
     /// True for a server that may still get transactions of others: it replicates, has stopped
     /// applying received ones, or accepts no writes.
     async fn is_replica(&mut self) -> Result<bool, SourceError> {
-        // MariaDB 12 has several words for a server without writes.
-        if !["0", "OFF"].contains(&self.text("SELECT @@GLOBAL.read_only").await?.as_str()) {
+        if !self.accepts_writes().await? {
             return Ok(true);
         }
         if self.flavour == Flavour::MariaDb && !self.rows(MARIADB_REPLICATES).await?.is_empty() {

@@ -10,9 +10,10 @@ use changes::gtid::GtidSet;
 use changes::keys::Rules;
 
 use super::server::{Flavour, Server, cell};
-use super::{By, Settings};
+use super::{By, Settings, UnloggedCascades};
 use crate::change_source::SourceError;
 use crate::finding::Finding;
+use table::Cascades;
 
 /// All faults and remarks, fatal or not.
 pub(super) async fn check(
@@ -26,12 +27,14 @@ pub(super) async fn check(
     findings.extend(left_out(server).await?);
     findings.extend(texts(server, rules).await?);
     let image = server.text("SELECT @@GLOBAL.binlog_row_image").await?.to_ascii_uppercase();
+    let cascades = cascades(server, settings.unlogged_cascades).await?;
     for (name, columns) in rules.columns() {
         let is_outbox = rules.outbox.as_ref().is_some_and(|outbox| outbox.table == name);
         if !rules.is_canary(name) {
             findings.extend(table::check(server, name, &columns, &image, is_outbox).await?);
-            let unlogged = settings.unlogged_cascades;
-            findings.extend(table::cascades(server, name, unlogged).await?);
+            if let Some(cascades) = cascades {
+                findings.extend(table::cascades(server, name, cascades).await?);
+            }
             continue;
         }
         // Its old rows do not matter, and a new row has all of its changed columns.
@@ -39,6 +42,19 @@ pub(super) async fn check(
         findings.extend(found.into_iter().map(|finding| finding.of_canary(name)));
     }
     Ok(findings)
+}
+
+/// The treatment of foreign keys that change rows; none if the log has all such changes.
+async fn cascades(
+    server: &mut Server,
+    unlogged: UnloggedCascades,
+) -> Result<Option<Cascades>, SourceError> {
+    if !server.logs_cascades().await? {
+        return Ok(Some(Cascades::Unlogged(unlogged)));
+    }
+    // A replica leaves them to its storage engine if its primary does.
+    let is_replica = !server.rows(server.replica_status()).await?.is_empty();
+    Ok(is_replica.then_some(Cascades::AsOfPrimary))
 }
 
 /// Transaction identifiers that cannot be positions, because there are none, or they have a form of

@@ -37,14 +37,13 @@ async fn stopped(
     if rows.is_empty() {
         return Ok(None);
     }
-    let read_only = server.text("SELECT @@GLOBAL.read_only").await?;
-    let accepts_writes = ["0", "OFF"].contains(&read_only.as_str());
+    let accepts_writes = server.accepts_writes().await?;
     Ok(rows.iter().find_map(|row| Channel::of(row).fault(accepts_writes)))
 }
 
 /// The state of replication from one primary.
 #[derive(Debug)]
-struct Channel {
+pub(super) struct Channel {
     name: String,
     io: String,
     sql: String,
@@ -52,7 +51,7 @@ struct Channel {
 }
 
 impl Channel {
-    fn of(row: &Row) -> Self {
+    pub(super) fn of(row: &Row) -> Self {
         let value = |name: &str| {
             let mut names = row.columns_ref().iter().map(|column| column.name_str().into_owned());
             names.position(|column| column.ends_with(name)).map(|at| cell(row, at))
@@ -68,6 +67,12 @@ impl Channel {
             sql: value("_SQL_Running").unwrap_or_default(),
             has_error,
         }
+    }
+
+    /// True if it executes nothing at a server that accepts writes, such as a primary that was a
+    /// replica before. MariaDB shows whether this thread runs to every user.
+    pub(super) fn is_former(&self, accepts_writes: bool) -> bool {
+        accepts_writes && self.sql == "No"
     }
 
     fn fault(&self, accepts_writes: bool) -> Option<Finding> {
@@ -124,6 +129,17 @@ mod tests {
     #[test]
     fn a_stopped_replica_that_accepts_writes_is_not_stalled() {
         assert_eq!(fault("No", "No", false, true), Some(false));
+    }
+
+    #[test]
+    fn filters_of_a_former_replica_do_not_count() {
+        let channel = |io: &str, sql: &str| {
+            let (name, io, sql) = (String::new(), io.to_owned(), sql.to_owned());
+            Channel { name, io, sql, has_error: false }
+        };
+        assert!(channel("No", "No").is_former(true));
+        assert!(!channel("No", "No").is_former(false), "it accepts no writes");
+        assert!(!channel("Connecting", "Yes").is_former(true));
     }
 
     #[test]

@@ -139,30 +139,46 @@ async fn kind(
     Ok(findings)
 }
 
+/// The changes of rows by foreign keys.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Cascades {
+    /// They are not in the log.
+    Unlogged(UnloggedCascades),
+    /// A replica logs them if its primary does.
+    AsOfPrimary,
+}
+
 /// The foreign keys that change rows of the table without a trace in the log.
 pub(super) async fn cascades(
     server: &mut Server,
     table: &str,
-    unlogged: UnloggedCascades,
+    cascades: Cascades,
 ) -> Result<Vec<Finding>, SourceError> {
-    if server.logs_cascades() {
-        return Ok(Vec::new());
-    }
     let Some((schema, name)) = table.split_once('.') else { return Ok(Vec::new()) };
     let found = match server.flavour {
         Flavour::MariaDb => described_cascades(server, table, schema, name).await?,
         Flavour::MySql => listed_cascades(server, schema, name).await?,
     };
     let one = |(key, parent): (String, String)| {
-        let what = format!(
-            "table {table}: foreign key {key} changes rows when {parent} does, and the binary log does not carry such changes"
-        );
-        match unlogged {
-            UnloggedCascades::Refuse => Finding::fatal(format!(
+        let what = format!("table {table}: foreign key {key} changes rows when {parent} does");
+        let what = match cascades {
+            Cascades::Unlogged(_) => {
+                format!("{what}, and the binary log does not carry such changes")
+            }
+            Cascades::AsOfPrimary => format!(
+                "{what}, and the binary log of this replica carries such changes only if its primary is a MySQL from 9.6 on with \
+                 innodb_native_foreign_keys=OFF"
+            ),
+        };
+        match cascades {
+            Cascades::Unlogged(UnloggedCascades::Refuse) => Finding::fatal(format!(
                 "{what}; change them by statements or a trigger, or set unlogged_cascades = \"accept\" in [source] if their keys may \
                  be old"
             )),
-            UnloggedCascades::Accept => Finding::note(format!("{what}: their keys may be old")),
+            Cascades::Unlogged(UnloggedCascades::Accept) => {
+                Finding::note(format!("{what}: their keys may be old"))
+            }
+            Cascades::AsOfPrimary => Finding::note(what),
         }
     };
     Ok(found.into_iter().map(one).collect())

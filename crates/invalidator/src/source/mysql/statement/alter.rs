@@ -46,22 +46,20 @@ const ENGINES: [&str; 4] = ["ARIA", "INNODB", "MYISAM", "ROCKSDB"];
 /// Objects that may be dropped without a change of any value.
 const DROPPED: [&str; 4] = ["CHECK", "INDEX", "KEY", "PRIMARY"];
 
-/// Objects that may be a foreign key, which may have changed rows until then.
+/// Objects that may be a foreign key.
 const FOREIGN_KEYS: [&str; 2] = ["CONSTRAINT", "FOREIGN"];
 
-/// The engine with foreign keys. A change to any other one drops them.
-const ENGINE_WITH_KEYS: &str = "INNODB";
-
-/// The effect of the statement; the cursor is after `TABLE`. If foreign keys change rows without a
-/// trace, their end is a change of the rows: the check finds them only while they exist.
+/// The effect of the statement; the cursor is after `TABLE`. The end of a foreign key is a change of
+/// the rows if keys of its table may have changed rows without a trace.
 pub(super) fn effect(
     cursor: &mut Cursor<'_>,
     ignores_rows: bool,
-    has_unlogged_cascades: bool,
+    may_cascade: impl Fn(&str) -> bool,
 ) -> Effect {
     let _ = cursor.skip("IF") && cursor.skip("EXISTS");
     let Some(table) = cursor.table() else { return Effect::Unknown };
     cursor.skip_wait();
+    let may_cascade = may_cascade(&table);
     let mut tables = if ignores_rows { vec![table.clone()] } else { Vec::new() };
     for mut part in cursor.parts() {
         let Some(word) = part.word() else { return Effect::Unknown };
@@ -81,9 +79,7 @@ pub(super) fn effect(
                 let Some(other) = part.table() else { return Effect::Unknown };
                 tables.extend([table.clone(), other]);
             }
-            word if !keeps_values(word, &mut part, has_unlogged_cascades) => {
-                tables.push(table.clone())
-            }
+            word if !keeps_values(word, &mut part, may_cascade) => tables.push(table.clone()),
             _ => {}
         }
     }
@@ -91,17 +87,16 @@ pub(super) fn effect(
 }
 
 /// True if the part that starts with this word leaves every value unchanged.
-fn keeps_values(word: &str, part: &mut Cursor<'_>, has_unlogged_cascades: bool) -> bool {
+fn keeps_values(word: &str, part: &mut Cursor<'_>, may_cascade: bool) -> bool {
     match word {
         // Cached values have no such column.
         "ADD" => !part.skip("SYSTEM") && !part.skip("PERIOD"),
         "ALTER" => true,
-        "DROP" if FOREIGN_KEYS.iter().any(|word| part.skip(word)) => !has_unlogged_cascades,
+        "DROP" if FOREIGN_KEYS.iter().any(|word| part.skip(word)) => !may_cascade,
         "DROP" => DROPPED.iter().any(|word| part.skip(word)),
         "ENGINE" => {
             part.skip_sign('=');
-            let name = part.name().unwrap_or_default().to_ascii_uppercase();
-            name == ENGINE_WITH_KEYS || ENGINES.contains(&name.as_str()) && !has_unlogged_cascades
+            part.name().is_some_and(|name| ENGINES.contains(&name.to_ascii_uppercase().as_str()))
         }
         word => HARMLESS.contains(&word) && !part.has_outside(&["ENGINE", "UNION"]),
     }

@@ -1,4 +1,4 @@
-//! Foreign keys in the description of a table that change its rows when another table changes.
+//! Foreign keys that change the rows of their table when another table changes.
 
 use changes::sql::{Token, Tokens};
 
@@ -36,6 +36,24 @@ fn cascade(mut part: Cursor<'_>) -> Option<(String, String)> {
     }
     let parent = part.table().unwrap_or_default();
     part.has_outside(&["CASCADE", "SET"]).then_some((key, parent))
+}
+
+/// The table of a statement that may give it such a foreign key: `CREATE TABLE` or `ALTER TABLE`
+/// with `ON DELETE CASCADE` or the like.
+pub(super) fn added(schema: &str, tokens: &[Token<'_>]) -> Option<String> {
+    let has = |token, words: [&str; 2]| words.iter().any(|word| is_word(token, word));
+    tokens.windows(3).find(|three| {
+        is_word(&three[0], "ON")
+            && has(&three[1], ["DELETE", "UPDATE"])
+            && has(&three[2], ["CASCADE", "SET"])
+    })?;
+    let at = tokens.iter().position(|token| is_word(token, "TABLE"))?;
+    let mut cursor = Cursor::new(&tokens[at + 1..], schema);
+    if cursor.skip("IF") {
+        cursor.skip("NOT");
+        cursor.skip("EXISTS");
+    }
+    cursor.table()
 }
 
 #[cfg(test)]

@@ -9,8 +9,11 @@ mod cascades;
 mod cursor;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::iter;
 
 use changes::change::Effect;
+use changes::keys::{Rules, may_be_same};
 use changes::sql::{Token, Tokens, wide_texts};
 
 use super::server::Flavour;
@@ -56,46 +59,121 @@ pub(super) fn control(text: &str) -> Option<Control> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin {
     pub(super) flavour: Flavour,
-    /// True if a foreign key may have changed rows without a trace in the log, until it is dropped.
+    /// True if a foreign key may change rows without a trace in the log.
     pub(super) has_unlogged_cascades: bool,
 }
 
 /// The session of a statement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Session<'s> {
-    pub(super) origin: Origin,
+    pub(super) flavour: Flavour,
     /// Its database.
     pub(super) schema: &'s str,
-    /// True if its texts are UTF-8. In other character sets, the bytes of a name can also be UTF-8,
-    /// of another name.
-    pub(super) is_utf8: bool,
+    pub(super) charset: Charset,
+    pub(super) followed: &'s Followed,
 }
 
-/// True for collations of character sets in which every text with a name is UTF-8.
+/// The followed tables.
+#[derive(Debug, Default)]
+pub(super) struct Followed {
+    tables: Vec<String>,
+    /// Those to which the log added a foreign key that may change rows without a trace.
+    cascading: BTreeSet<String>,
+}
+
+impl Followed {
+    pub(super) fn new(rules: &Rules) -> Self {
+        Self { tables: rules.tables.keys().cloned().collect(), cascading: BTreeSet::new() }
+    }
+
+    fn named<'f>(&'f self, table: &str) -> impl Iterator<Item = &'f String> {
+        self.tables.iter().filter(move |one| may_be_same(one, table))
+    }
+
+    /// True if a foreign key of the table may have changed rows without a trace.
+    fn may_cascade(&self, table: &str) -> bool {
+        self.named(table).any(|table| self.cascading.contains(table))
+    }
+
+    /// Remembers the tables to which a statement adds foreign keys that change rows.
+    pub(super) fn remember(&mut self, added: &[String]) {
+        let more: Vec<_> = added.iter().flat_map(|table| self.named(table)).cloned().collect();
+        self.cascading.extend(more);
+    }
+}
+
+/// The character set of a session's texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Charset {
+    /// Every text with a name is UTF-8.
+    Utf8,
+    /// Unknown, or the second byte of a character may be that of a backslash or a backtick.
+    Wide,
+    /// Any other. The bytes of a name can also be UTF-8, of another name.
+    Other,
+}
+
+impl Charset {
+    /// The character set of a collation.
+    ///
+    /// MariaDB numbers the collations without padding from 1024 on, and those of UCA 14.0.0 from
+    /// 2048 on.
+    pub(super) const fn of(collation: u16) -> Self {
+        let is_unpadded = collation >= 1024 && collation < 2048;
+        match if is_unpadded { collation - 1024 } else { collation } {
+            // ascii, binary, utf8mb3 and utf8mb4; the last two together.
+            11
+            | 65
+            | 63
+            | 33
+            | 76
+            | 83
+            | 45
+            | 46
+            | 192..=247
+            | 255..=323
+            | 576..=639
+            | 2048..=2559 => Self::Utf8,
+            // big5, gbk, gb18030, sjis, cp932.
+            1 | 84 | 28 | 87 | 248..=250 | 13 | 88 | 95 | 96 => Self::Wide,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The texts that a statement may be.
 ///
-/// MariaDB numbers the collations without padding from 1024 on, and those of UCA 14.0.0 from 2048
-/// on.
-pub(super) const fn is_utf8(collation: u16) -> bool {
-    let padded = if collation >= 1024 && collation < 2048 { collation - 1024 } else { collation };
-    // ascii, binary, utf8mb3 and utf8mb4; the last two together.
-    matches!(padded, 11 | 65 | 63 | 33 | 76 | 83 | 45 | 46 | 192..=247 | 255..=323 | 576..=639)
-        || collation >= 2048 && collation < 2560
+/// Names are known only in UTF-8. In any other text, the letters that are not ASCII are replaced: by
+/// one that makes a name unknown, or by one that no followed table has if all their names are ASCII.
+fn texts<'s>(session: Session<'_>, statement: &'s [u8]) -> Vec<Cow<'s, str>> {
+    let text = String::from_utf8_lossy(statement);
+    let is_utf8 = session.charset == Charset::Utf8;
+    let is_ascii = session.followed.tables.iter().all(|table| table.is_ascii());
+    if is_utf8 && (!is_ascii || matches!(text, Cow::Borrowed(_))) {
+        return vec![text];
+    }
+    let letter = if is_ascii { "\u{80}" } else { "\u{fffd}" };
+    let renamed = |text: &str| Cow::Owned(text.replace(|letter: char| !letter.is_ascii(), letter));
+    let is_wide = session.charset == Charset::Wide;
+    let others = if is_wide { wide_texts(statement) } else { Vec::new() };
+    iter::once(renamed(&text)).chain(others.iter().map(|text| renamed(text))).collect()
 }
 
 /// The statement's effect on rows.
 pub(super) fn effect(session: Session<'_>, statement: &[u8]) -> Effect {
-    let text = String::from_utf8_lossy(statement);
-    // Names are known only in UTF-8.
-    let unnamed = |text: &str| text.replace(|letter: char| !letter.is_ascii(), "\u{fffd}");
-    if session.is_utf8 && matches!(text, Cow::Borrowed(_)) {
-        return effect_of_text(session, &text);
-    }
-    let effect = match session.is_utf8 {
-        true => effect_of_text(session, &text),
-        false => effect_of_text(session, &unnamed(&text)),
+    let texts = texts(session, statement).into_iter();
+    let effects = texts.map(|text| effect_of_text(session, &text));
+    effects.reduce(either).unwrap_or(Effect::Unknown)
+}
+
+/// The tables to which the statement may add a foreign key that changes rows.
+pub(super) fn added_cascades(session: Session<'_>, statement: &[u8]) -> Vec<String> {
+    let added = |text: &str, escapes| {
+        let tokens = Tokens::new(text, escapes).filter(|token| !matches!(token, Token::Comment(_)));
+        cascades::added(session.schema, &tokens.collect::<Vec<_>>())
     };
-    let others = wide_texts(statement).into_iter();
-    others.map(|text| effect_of_text(session, &unnamed(&text))).fold(effect, either)
+    let both = |text: Cow<'_, str>| [true, false].map(|escapes| added(&text, escapes));
+    texts(session, statement).into_iter().flat_map(both).flatten().collect()
 }
 
 fn effect_of_text(session: Session<'_>, text: &str) -> Effect {
@@ -108,10 +186,10 @@ fn effect_of_text(session: Session<'_>, text: &str) -> Effect {
         match tokens.next() {
             None => empty(text),
             Some(first) if changes_rows(&first) => {
-                rows(&std::iter::once(first).chain(tokens).take(5).collect::<Vec<_>>())
+                rows(&iter::once(first).chain(tokens).take(5).collect::<Vec<_>>())
             }
             Some(first) => {
-                let all: Vec<_> = std::iter::once(first).chain(tokens).collect();
+                let all: Vec<_> = iter::once(first).chain(tokens).collect();
                 Reader { session }.effect(&all)
             }
         }
@@ -266,7 +344,7 @@ impl Reader<'_> {
     }
 
     fn is_harmless(&self, object: &str) -> bool {
-        let more: &[&str] = match self.session.origin.flavour {
+        let more: &[&str] = match self.session.flavour {
             Flavour::MariaDb => &OBJECTS_OF_MARIADB,
             Flavour::MySql => &OBJECTS_OF_MYSQL,
         };
@@ -330,7 +408,7 @@ impl Reader<'_> {
             // IGNORE drops rows that a new unique key does not allow.
             "TABLE" => {
                 let drops_rows = before.iter().any(|word| word == "IGNORE");
-                alter::effect(cursor, drops_rows, self.session.origin.has_unlogged_cascades)
+                alter::effect(cursor, drops_rows, |table| self.session.followed.may_cascade(table))
             }
             "TABLES" => Effect::Unknown,
             _ => Effect::None,
