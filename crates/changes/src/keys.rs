@@ -244,8 +244,8 @@ impl Keyer {
 /// True if a server that folds names may take both for the same.
 ///
 /// Servers fold each character to one lower case character, also where the full lower case has
-/// several (`İ`). Two names that differ in case only are the same where a server does not fold, too:
-/// a gap too many does no harm.
+/// several (`İ`). Two names that differ in case only are the same where a server does not fold,
+/// too: a gap too many does no harm.
 #[must_use]
 pub fn may_be_same(one: &str, other: &str) -> bool {
     one.chars().map(folded).eq(other.chars().map(folded))

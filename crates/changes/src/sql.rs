@@ -106,8 +106,8 @@ impl<'t> Iterator for Tokens<'t> {
 const LEADS: [fn(u8) -> bool; 2] =
     [|byte| matches!(byte, 0x81..=0xfe), |byte| matches!(byte, 0x81..=0x9f | 0xe0..=0xfc)];
 
-/// The texts that a statement may also be if it may not be UTF-8, besides the text with each byte as
-/// one character. They have the second byte of a character as a character that is not ASCII; see
+/// The texts that a statement may also be if it may not be UTF-8, besides the text with each byte
+/// as one character. They have the second byte of a character as a character that is not ASCII; see
 /// [`byte`].
 ///
 /// In the character sets `big5`, `gbk`, `gb18030`, `sjis` and `cp932`, such a byte can be that of a

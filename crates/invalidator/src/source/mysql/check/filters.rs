@@ -4,7 +4,6 @@ use changes::keys::Rules;
 use mysql_async::Row;
 
 use super::super::server::{Server, cell};
-use super::replication::Channel;
 use crate::change_source::SourceError;
 use crate::finding::Finding;
 
@@ -33,25 +32,16 @@ const HARMLESS: [&str; 4] = ["", "OFF", "STRICT", "REPLICATE"];
 const OF_SERVERS: [&str; 5] =
     ["information_schema", "innodb_memcache", "mysql", "performance_schema", "sys"];
 
-/// The changes that replication leaves out. `channels` is the state of replication, if the user may
-/// see it.
+/// The changes that replication leaves out. `channels` is the state of replication at present, if
+/// the user may see it.
 pub(super) async fn check(
     server: &mut Server,
-    channels: Option<&[Row]>,
+    channels: Option<&[&Row]>,
     rules: &Rules,
 ) -> Result<Vec<Finding>, SourceError> {
     let mut settings = match channels {
-        Some(channels) => {
-            let accepts_writes = server.accepts_writes().await?;
-            let mut channels = channels
-                .iter()
-                .filter(|row| !Channel::of(row).is_former(accepts_writes))
-                .peekable();
-            if channels.peek().is_none() {
-                return Ok(Vec::new());
-            }
-            channels.flat_map(of_channel).collect()
-        }
+        Some([]) => return Ok(Vec::new()),
+        Some(channels) => channels.iter().flat_map(|row| of_channel(row)).collect(),
         None if server.rows(MARIADB_IS_REPLICA).await?.is_empty() => return Ok(Vec::new()),
         None => variables(server, MARIADB_FILTERS).await?,
     };

@@ -21,29 +21,27 @@ pub(super) async fn check(server: &mut Server, rules: &Rules) -> Result<Vec<Find
         Err(SourceError::Wrong(_)) if server.flavour == Flavour::MariaDb => None,
         rows => Some(rows?),
     };
-    let filtered = filters::check(server, channels.as_deref(), rules).await?;
-    Ok(filtered.into_iter().chain(stopped(server, channels.as_deref()).await?).collect())
+    let accepts_writes = server.accepts_writes().await?;
+    let is_present = |row: &&Row| !Channel::of(row).is_former(accepts_writes);
+    let present = channels.as_ref().map(|rows| rows.iter().filter(is_present).collect::<Vec<_>>());
+    let mut findings = filters::check(server, present.as_deref(), rules).await?;
+    let stopped = match channels {
+        Some(rows) => rows.iter().find_map(|row| Channel::of(row).fault(accepts_writes)),
+        None => has_stopped(server).await?,
+    };
+    findings.extend(stopped);
+    Ok(findings)
 }
 
-/// The first channel whose replication does not run.
-async fn stopped(
-    server: &mut Server,
-    channels: Option<&[Row]>,
-) -> Result<Option<Finding>, SourceError> {
-    let Some(rows) = channels else {
-        let has_stopped = !server.rows(MARIADB_HAS_STOPPED).await?.is_empty();
-        return Ok(has_stopped.then(|| stalled("its replication does not run")));
-    };
-    if rows.is_empty() {
-        return Ok(None);
-    }
-    let accepts_writes = server.accepts_writes().await?;
-    Ok(rows.iter().find_map(|row| Channel::of(row).fault(accepts_writes)))
+/// A finding if no replication runs, for users who may not see its state.
+async fn has_stopped(server: &mut Server) -> Result<Option<Finding>, SourceError> {
+    let has_stopped = !server.rows(MARIADB_HAS_STOPPED).await?.is_empty();
+    Ok(has_stopped.then(|| stalled("its replication does not run")))
 }
 
 /// The state of replication from one primary.
 #[derive(Debug)]
-pub(super) struct Channel {
+struct Channel {
     name: String,
     io: String,
     sql: String,
@@ -51,7 +49,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn of(row: &Row) -> Self {
+    fn of(row: &Row) -> Self {
         let value = |name: &str| {
             let mut names = row.columns_ref().iter().map(|column| column.name_str().into_owned());
             names.position(|column| column.ends_with(name)).map(|at| cell(row, at))
@@ -71,7 +69,7 @@ impl Channel {
 
     /// True if it executes nothing at a server that accepts writes, such as a primary that was a
     /// replica before. MariaDB shows whether this thread runs to every user.
-    pub(super) fn is_former(&self, accepts_writes: bool) -> bool {
+    fn is_former(&self, accepts_writes: bool) -> bool {
         accepts_writes && self.sql == "No"
     }
 

@@ -49,8 +49,8 @@ const DROPPED: [&str; 4] = ["CHECK", "INDEX", "KEY", "PRIMARY"];
 /// Objects that may be a foreign key.
 const FOREIGN_KEYS: [&str; 2] = ["CONSTRAINT", "FOREIGN"];
 
-/// The effect of the statement; the cursor is after `TABLE`. The end of a foreign key is a change of
-/// the rows if keys of its table may have changed rows without a trace.
+/// The effect of the statement; the cursor is after `TABLE`. The end of a foreign key is a change
+/// of the rows if keys of its table may have changed rows without a trace.
 pub(super) fn effect(
     cursor: &mut Cursor<'_>,
     ignores_rows: bool,

@@ -122,18 +122,8 @@ impl Charset {
         let is_unpadded = collation >= 1024 && collation < 2048;
         match if is_unpadded { collation - 1024 } else { collation } {
             // ascii, binary, utf8mb3 and utf8mb4; the last two together.
-            11
-            | 65
-            | 63
-            | 33
-            | 76
-            | 83
-            | 45
-            | 46
-            | 192..=247
-            | 255..=323
-            | 576..=639
-            | 2048..=2559 => Self::Utf8,
+            11 | 65 | 63 => Self::Utf8,
+            33 | 76 | 83 | 45 | 46 | 192..=247 | 255..=323 | 576..=639 | 2048..=2559 => Self::Utf8,
             // big5, gbk, gb18030, sjis, cp932.
             1 | 84 | 28 | 87 | 248..=250 | 13 | 88 | 95 | 96 => Self::Wide,
             _ => Self::Other,
@@ -143,8 +133,9 @@ impl Charset {
 
 /// The texts that a statement may be.
 ///
-/// Names are known only in UTF-8. In any other text, the letters that are not ASCII are replaced: by
-/// one that makes a name unknown, or by one that no followed table has if all their names are ASCII.
+/// Names are known only in UTF-8. In any other text, the letters that are not ASCII are replaced:
+/// by one that makes a name unknown, or by one that no followed table has if all their names are
+/// ASCII.
 fn texts<'s>(session: Session<'_>, statement: &'s [u8]) -> Vec<Cow<'s, str>> {
     let text = String::from_utf8_lossy(statement);
     let is_utf8 = session.charset == Charset::Utf8;
