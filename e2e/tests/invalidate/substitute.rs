@@ -181,6 +181,7 @@ fn a_replica_that_leaves_out_changes_is_refused() {
             }
             // It accepts writes, so it may have been promoted.
             replica.stop_following();
+            replica.sql("CREATE TABLE IF NOT EXISTS items (id BIGINT PRIMARY KEY)");
             for user in ["holdall", "reader"] {
                 let said = invalidator_of(user).run("check", &[]);
                 assert!(said.ends_with("ok\n"), "{brand:?} {user}: {said}");
