@@ -359,7 +359,7 @@ pub(crate) fn relocate(
     let (_, bag) = store.blocks.bag_at(position);
     let seen = copy_item(store, &item, to);
     let header = store.arena.header(to);
-    let appended = list.append(&store.blocks, &store.budget, bag, to, Purpose::Moves);
+    let appended = list.append(&store.blocks, &store.budget, bag, to, Purpose::Items);
     let Some(new_position) = appended else {
         header.shape.store(Shape::DRAFT, Ordering::Relaxed);
         return Relocated::NoRoom;

@@ -271,8 +271,8 @@ impl ThreadState {
         self.owes_blocks.get()
     }
 
-    pub(crate) fn set_owes_blocks(&self, owes: bool) {
-        self.owes_blocks.set(owes);
+    pub(crate) fn forget_owed_blocks(&self) {
+        self.owes_blocks.set(false);
     }
 
     /// `true` if this store of an item of the class should check whether the newest bags are full.

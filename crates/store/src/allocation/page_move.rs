@@ -21,6 +21,7 @@ use crate::linked::{
 };
 use crate::lru::{BagList, recency};
 use crate::slabs::ClassId;
+use crate::slabs::balance_settings::VainSearch;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::thread::ThreadState;
@@ -339,18 +340,34 @@ fn is_pinned_down(store: &Store, class: ClassId) -> bool {
     !store.evict && class == store.slabs.heads()
 }
 
-/// A page of the class without items.
+/// A page without items of the class of heads. The search reads a part of each page, and a store
+/// that is refused comes here. So after a search in vain, there is no other in the same second
+/// before a page's worth of chunks has become free.
 fn empty_page(thread: &Rc<ThreadState>, class: ClassId) -> Option<usize> {
     let store = &*thread.store;
-    // Inside a section, so no page goes to another class until it ends.
-    let _guard = ReadGuard::open(thread);
+    let (secs, free) = (thread.now_secs(), store.slabs.class_use(class).free);
+    let per_page = store.slabs.class(class).per_page() as u64;
+    let is_vain = |last: VainSearch| last.secs == secs && free < last.free + per_page;
+    if store.balance.vain_search().is_some_and(is_vain) {
+        return None;
+    }
     let chunk_bytes = store.slabs.class(class).chunk_bytes();
     let is_free = |page, index| {
         let chunk = store.arena.chunk(page, index, chunk_bytes);
         matches!(store.arena.header(chunk).shape(), Shape(Shape::FREE | Shape::KEPT))
     };
+    let is_empty = |page: &usize| {
+        // Inside a section, so the page goes to no other class until it ends.
+        let _guard = ReadGuard::open(thread);
+        store.slabs.page_class(*page) == class
+            && (0..store.slabs.cut_chunks(*page)).all(|at| is_free(*page, at))
+    };
     let pages = store.slabs.sample_pages(class, store.slabs.pages_of(class), 0);
-    pages.into_iter().find(|&page| (0..store.slabs.cut_chunks(page)).all(|at| is_free(page, at)))
+    let found = pages.into_iter().find(is_empty);
+    if found.is_none() {
+        store.balance.note_vain_search(VainSearch { secs, free });
+    }
+    found
 }
 
 /// The cheapest page to give, of a few: the page of the class's next victim, and a sample.

@@ -20,7 +20,7 @@ use std::rc::Rc;
 const ROUNDS: usize = 32;
 /// Blocks of a bag compacted under one order lock, which bounds the wait of a store that needs
 /// memory.
-const BLOCKS_PER_LOCK: usize = 16;
+pub(super) const BLOCKS_PER_LOCK: usize = 16;
 /// Items evicted together.
 const BATCH: usize = 32;
 
@@ -46,36 +46,43 @@ pub(crate) fn make_blocks(thread: &Rc<ThreadState>) {
         }
         // Bags that closed a short time ago may be settled.
         thread.settle();
-        let mut lists: Vec<Slots> = store.lists.iter().map(|list| slots_of(thread, list)).collect();
+        let lists = store.lists.iter().filter_map(|list| slots_of(thread, list));
+        let mut lists: Vec<Slots> = lists.collect();
         lists.sort_unstable_by_key(|list| Reverse(list.holes));
         let mut sparse = lists.iter().filter(|list| list.holes * 4 > list.slots);
         if sparse.any(|list| compact_list(thread, list.class)) {
             continue;
         }
-        let largest = lists.iter().max_by_key(|list| list.slots).filter(|_| store.evict);
-        if largest.is_none_or(|list| evict(thread, list.class, BATCH) == 0) {
+        lists.sort_unstable_by_key(|list| Reverse(list.slots));
+        let mut largest = lists.iter().filter(|list| store.evict && list.slots > 0);
+        if !largest.any(|list| evict(thread, list.class, BATCH) > 0) {
             break;
         }
     }
-    thread.set_owes_blocks(store.blocks.is_short());
+    // After an attempt in vain, the next is due with the next fresh block.
+    thread.forget_owed_blocks();
 }
 
-fn slots_of(thread: &ThreadState, list: &BagList) -> Slots {
+/// `None` if another thread holds the list's order lock.
+fn slots_of(thread: &ThreadState, list: &BagList) -> Option<Slots> {
     let store = &*thread.store;
-    let order = list.order.lock();
+    let order = list.order.try_lock()?;
     let slots = order.bags().map(|bag| u64::from(list.bag(bag).capacity())).sum::<u64>();
     drop(order);
     let items = store.counters.of_class(list.id(), Count::Items);
-    Slots { class: list.id(), slots, holes: slots.saturating_sub(items) }
+    Some(Slots { class: list.id(), slots, holes: slots.saturating_sub(items) })
 }
 
-/// Compacts the first blocks of a bag, or merges a bag of one block into the next. `true` if a
-/// block became free.
+/// Compacts the first blocks of a bag, or merges a bag of one block into the next. Begins with the
+/// bag that was compacted last, since those before it were not worth compacting. `true` if a block
+/// became free.
 fn compact_list(thread: &Rc<ThreadState>, class: ClassId) -> bool {
     let store = &*thread.store;
     let (list, blocks) = (store.list(class), &store.blocks);
     let mut order = list.order.lock();
-    let bags: Vec<u8> = order.bags().collect();
+    let mut bags: Vec<u8> = order.bags().collect();
+    let last = bags.iter().position(|&bag| Some(bag) == order.compacted);
+    bags.rotate_left(last.unwrap_or(0));
     for bag in bags {
         let is_closed = |bag| !list.is_newest(bag) && list.bag(bag).is_settled(&store.qsbr);
         if !is_closed(bag) {
@@ -83,6 +90,7 @@ fn compact_list(thread: &Rc<ThreadState>, class: ClassId) -> bool {
         }
         let _guard = ReadGuard::open(thread);
         if is_compactible(thread, list, bag, BLOCKS_PER_LOCK) {
+            order.compacted = Some(bag);
             return compact(thread, list, &mut order, bag, BLOCKS_PER_LOCK).1 > 0;
         }
         if list.bag(bag).capacity() > SLOTS {

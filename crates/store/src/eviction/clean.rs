@@ -1,6 +1,7 @@
 //! The cleaner's rounds over a class: they free dead items, reorder touched ones and merge sparse
 //! bags.
 
+use super::blocks::BLOCKS_PER_LOCK;
 use super::scan::{ScanMode, judge, next_batch, next_item};
 use crate::linked::{ReadGuard, Verdict, hash_of, with_linked};
 use crate::lru::recency;
@@ -10,6 +11,7 @@ use crate::stats::Count;
 use crate::thread::ThreadState;
 use arena::blocks::{Purpose, SLOTS};
 use arena::sync::Ordering;
+use narrow::to_u32;
 use std::rc::Rc;
 
 /// Items cleaned under one order lock, which bounds the wait of a store that needs memory.
@@ -39,7 +41,8 @@ pub(crate) fn clean(thread: &Rc<ThreadState>, class: ClassId, budget: usize) -> 
         let _guard = ReadGuard::open(thread);
         let mut at = order.clean;
         let end = (done.checked + ITEMS_PER_LOCK).min(budget);
-        let mut bag_ended = false;
+        // No item of a bag that is being compacted is examined twice.
+        let mut bag_ended = order.uncompacted > 0;
         while done.checked < end && !bag_ended {
             let batch = next_batch(thread, list.bag(bag), &mut at, end - done.checked);
             for &item in batch.as_slice() {
@@ -87,14 +90,19 @@ fn come_to_bag(thread: &ThreadState, list: &BagList, order: &mut Order, bag: Opt
     order.clean_bag = bag;
     order.clean = Cursor::default();
     order.clean_since = thread.store.tick(list.id());
+    order.uncompacted = 0;
 }
 
 /// Continues with the next newer bag. Frees the previous bag if it is empty, and merges it into the
-/// next if it is sparse. Returns the number of items moved.
+/// next if it is sparse. While blocks are short, it is compacted first, by some blocks with each
+/// call. Returns the number of items moved.
 fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8) -> usize {
     let blocks = &thread.store.blocks;
-    list.bag(bag).set_passed(order.clean_since);
     let next = next_of(list, order, bag);
+    if order.uncompacted > 0 {
+        return compact_on(thread, list, order, bag, next);
+    }
+    list.bag(bag).set_passed(order.clean_since);
     let items = list.bag(bag).items(blocks);
     let mut moved = 0;
     if items == 0 {
@@ -105,9 +113,27 @@ fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u
         // The newest bags are left to the workers' appends, so nothing is merged into them.
         moved = merge(thread, list, order, bag, next);
     } else if blocks.is_short() && is_compactible(thread, list, bag, usize::MAX) {
-        moved = compact(thread, list, order, bag, usize::MAX).0;
+        order.uncompacted = list.bag(bag).capacity() / SLOTS;
+        return compact_on(thread, list, order, bag, next);
     }
     come_to_bag(thread, list, order, next);
+    moved
+}
+
+/// Compacts some of the blocks that the bag had when its compaction began. Continues with the next
+/// bag after the last of them, or if no block can be freed. Returns the number of items moved.
+fn compact_on(
+    thread: &Rc<ThreadState>,
+    list: &BagList,
+    order: &mut Order,
+    bag: u8,
+    next: Option<u8>,
+) -> usize {
+    let (moved, freed) = compact(thread, list, order, bag, BLOCKS_PER_LOCK);
+    order.uncompacted = order.uncompacted.saturating_sub(to_u32(BLOCKS_PER_LOCK));
+    if order.uncompacted == 0 || freed == 0 {
+        come_to_bag(thread, list, order, next);
+    }
     moved
 }
 
@@ -168,6 +194,9 @@ pub(super) fn merge(
     into: u8,
 ) -> usize {
     let blocks = &thread.store.blocks;
+    // The items bring their marks, which may be older than the last pass over that bag.
+    let passed = list.bag(bag).passed_tick().min(list.bag(into).passed_tick());
+    list.bag(into).set_passed(passed);
     let (moved, _) = move_items(thread, list, order, (bag, into), usize::MAX);
     // Not empty where an item could not be moved because no block was free.
     if list.bag(bag).is_empty_from(blocks, Cursor::default()) {

@@ -169,6 +169,10 @@ pub(crate) struct Order {
     pub clean_bag: Option<u8>,
     /// The tick when the cleaner came to that bag.
     pub clean_since: Tick,
+    /// Blocks of that bag, which it has passed, that it still has to compact.
+    pub uncompacted: u32,
+    /// The bag that a storing thread compacted last.
+    pub compacted: Option<u8>,
 }
 
 /// Bags of one kind of items.
@@ -577,7 +581,7 @@ impl Bag {
         self.opened_tick.load(Ordering::Relaxed)
     }
 
-    fn passed_tick(&self) -> Tick {
+    pub(crate) fn passed_tick(&self) -> Tick {
         self.passed_tick.load(Ordering::Relaxed)
     }
 
