@@ -2,7 +2,8 @@
 //! around the circle of marks.
 
 use super::Cleaner;
-use crate::config::Config;
+use crate::config::regions::Memory;
+use crate::config::{Config, Layout};
 use crate::draft::NewItem;
 use crate::handle::Handle;
 use crate::lru::recency::{AGE_MAX, FIRST_TICK, Tick, UNUSED, mark_of, tick_of};
@@ -23,10 +24,16 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    /// With few blocks, storing threads merge bags at any time.
+    fn new(has_few_blocks: bool) -> Self {
         let config =
             Config { memory_bytes: 1 << 20, item_bytes_max: 64 << 10, ..Config::default() };
-        let store = Store::new(config).unwrap();
+        let mut layout = Layout::new(&config).unwrap();
+        if has_few_blocks {
+            layout.block_words = 64 * 64;
+        }
+        let memory = Memory::anonymous(&layout).unwrap();
+        let store = Arc::new(Store::over(&config, &layout, memory, 1).unwrap());
         let (me, cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
         Self { store, me, cleaner, used: BTreeMap::new(), random: 1 }
     }
@@ -106,7 +113,15 @@ impl World {
 
 #[test]
 fn marks_show_the_last_use_across_wraparound() {
-    let mut world = World::new();
+    check_across_wraparound(World::new(false));
+}
+
+#[test]
+fn marks_show_the_last_use_in_bags_that_stores_merge() {
+    check_across_wraparound(World::new(true));
+}
+
+fn check_across_wraparound(mut world: World) {
     world.me.begin_turn(1);
     let mut steps = 0u32;
     while world.tick() < FIRST_TICK + 0x4_0000 {

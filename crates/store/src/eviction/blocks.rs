@@ -115,14 +115,17 @@ fn compact_list(thread: &Rc<ThreadState>, class: ClassId) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::{BLOCKS_PER_LOCK, SLOTS, make_blocks, slots_of};
     use crate::config::regions::Memory;
     use crate::config::{Config, Layout};
-    use crate::{Applied, Change, DraftError, Handle, NewItem, Store};
+    use crate::eviction::clean::clean;
+
+    use crate::{Applied, BagStep, BagWalk, Change, Cleaner, DraftError, Handle, NewItem, Store};
     use std::sync::Arc;
 
     /// A store with few blocks, for fewer items than its memory.
     fn store_of(blocks: usize, evict: bool) -> Arc<Store> {
-        let config = Config { memory_bytes: 4 << 20, evict, ..Config::default() };
+        let config = Config { memory_bytes: 16 << 20, evict, ..Config::default() };
         let config = Config { item_bytes_max: 64 << 10, ..config };
         let mut layout = Layout::new(&config).unwrap();
         layout.block_words = blocks * 64;
@@ -162,6 +165,14 @@ mod tests {
             assert_eq!(put(&me, number, b"v"), Applied::Stored { cas: 0 }, "{number}");
             assert!(has(&me, number));
         }
+        // A list that another thread holds delays no store.
+        let other = store.list(store.slabs.class_for(24 + 4 + 3000)).order.lock();
+        while !store.blocks.is_short() {
+            put(&me, 19_999, b"v");
+        }
+        make_blocks(&me.thread);
+        assert!(!store.blocks.is_short());
+        drop(other);
         // Any class may store.
         assert_eq!(put(&me, 20_000, &[b'v'; 3000]), Applied::Stored { cas: 0 });
         let kept = (0..20_000).filter(|&number| has(&me, number)).count();
@@ -182,5 +193,76 @@ mod tests {
             .find(|&number| put(&me, number, b"v") == Applied::Refused(DraftError::OutOfMemory));
         assert!(refused.is_some_and(|number| number > 1500), "{refused:?}");
         assert!((0..refused.unwrap()).all(|number| has(&me, number)));
+        // The next stores do not search in vain again.
+        make_blocks(&me.thread);
+        assert!(store.blocks.is_short() && !me.thread.owes_blocks());
+    }
+
+    /// The cleaner comes too seldom to merge each bag before blocks are short.
+    #[test]
+    fn a_store_is_never_refused_while_the_cleaner_compacts_bags() {
+        let store = store_of(256, false);
+        let (me, mut cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
+        me.begin_turn(1);
+        let (mut random, mut short) = (1_u32, 0);
+        for number in 0..100_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let key = if number < 6000 { number } else { (random >> 8) % 6000 };
+            let stored = put(&me, key, b"v");
+            assert!(matches!(stored, Applied::Stored { .. }), "{number}: {stored:?}");
+            short += u32::from(store.blocks.is_short());
+            if number % 100 == 0 {
+                me.rest();
+                (0..4).for_each(|_| _ = cleaner.step(1, 200));
+                me.begin_turn(1);
+            }
+        }
+        assert!(short > 0);
+        assert!((0..6000).all(|number| has(&me, number)));
+    }
+
+    /// Without help from the storing thread. A walk over the bags goes on meanwhile.
+    #[test]
+    fn the_cleaner_compacts_large_bags_in_parts() {
+        let store = store_of(4096, false);
+        let me = store.join().unwrap();
+        me.begin_turn(1);
+        let items = 160_000;
+        (0..items).for_each(|number| _ = put(&me, number, b"v"));
+        let mut overwritten = 0;
+        while !store.blocks.is_short() {
+            put(&me, overwritten, b"v");
+            overwritten += 2;
+        }
+        let thread = &me.thread;
+        let class = store.slabs.class_for(24 + 4 + 1);
+        let slots = || slots_of(thread, store.list(class)).unwrap().slots;
+        let before = slots();
+        let mut walk = BagWalk::default();
+        let merged = store.slabs.class(class).used() / 128;
+        let most = usize::try_from(merged).unwrap() + BLOCKS_PER_LOCK * SLOTS as usize;
+        loop {
+            thread.settle();
+            let done = clean(thread, class, 1);
+            assert!(done.checked <= most, "{} items under one lock", done.checked);
+            if let BagStep::Bag(bag) = store.walk_bags(&mut walk) {
+                assert!(bag.items <= bag.slots, "{bag:?}");
+            }
+            if done.has_ended {
+                break;
+            }
+        }
+        let after = slots();
+        assert!(!store.blocks.is_short() && after < before, "{before} slots, then {after}");
+        assert!((0..items).all(|number| has(&me, number)));
+        let (mut walk, mut counted) = (BagWalk::default(), 0);
+        loop {
+            match store.walk_bags(&mut walk) {
+                BagStep::More => {}
+                BagStep::Bag(bag) => counted += bag.items,
+                BagStep::Ended => break,
+            }
+        }
+        assert_eq!(counted, items);
     }
 }

@@ -124,6 +124,8 @@ pub(crate) struct Bag {
     filled: AtomicU32,
     /// Not zero: each thread appends to a private block.
     own_blocks: AtomicU32,
+    /// Blocks that have left it alone, also under an earlier date.
+    trimmed: AtomicU32,
     opened_tick: AtomicU64,
     closed_tick: AtomicU64,
     /// The tick when the cleaner's last whole pass over this bag started; before the first pass,
@@ -431,6 +433,7 @@ impl BagList {
             let filled = bag.filled.load(Ordering::Relaxed).saturating_sub(u32::from(is_filled));
             bag.blocks.store(left, Ordering::Relaxed);
             bag.filled.store(filled.min(left), Ordering::Relaxed);
+            bag.trimmed.fetch_add(1, Ordering::Relaxed);
             blocks.put(block);
             freed += 1;
             block = next;
@@ -499,6 +502,11 @@ impl Bag {
     /// The first and the last block of a settled bag; zero if it has none.
     pub(crate) fn end_blocks(&self) -> (BlockId, BlockId) {
         (self.first.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed))
+    }
+
+    /// A number that changes when a block leaves the bag before the bag is freed.
+    pub(crate) fn trimmed(&self) -> u32 {
+        self.trimmed.load(Ordering::Relaxed)
     }
 
     /// Items in it, counted over all slots.

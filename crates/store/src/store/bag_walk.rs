@@ -7,7 +7,7 @@ use super::Store;
 use crate::lru::recency::Tick;
 use crate::lru::{Bag, BagList, Part};
 use crate::stats::{BagStats, Count};
-use arena::blocks::{BlockId, Blocks};
+use arena::blocks::BlockId;
 use narrow::to_u32;
 
 /// Blocks, of 60 slots each, that one step examines.
@@ -28,6 +28,8 @@ pub struct BagWalk {
 struct Counted {
     /// Distinguishes the bag from a later one with the same number.
     opened: Tick,
+    /// Tells whether blocks have left the bag, perhaps the next one.
+    trimmed: u32,
     /// The next block; 0: the first.
     block: BlockId,
     items: u32,
@@ -67,8 +69,8 @@ impl BagWalk {
 }
 
 impl Store {
-    /// Does one step of a walk. Bags that are freed or compacted during the walk may be left
-    /// out.
+    /// Does one step of a walk. A bag is left out if it is freed or compacted while the walk is in
+    /// it. An item that moves to another bag during the walk may be counted twice or not at all.
     pub fn walk_bags(&self, walk: &mut BagWalk) -> BagStep {
         let Some(list) = self.lists.get(walk.list) else { return BagStep::Ended };
         let order = list.order.lock();
@@ -84,14 +86,14 @@ impl Store {
         let bag = list.bag(index);
         let from = walk.counted.unwrap_or_else(|| Counted {
             opened: bag.opened_tick(),
+            trimmed: bag.trimmed(),
             block: 0,
             items: 0,
             slots: 0,
         });
-        let of_block = self.blocks.bag_at(Blocks::position(from.block, 0));
-        let has_left = from.block != 0 && of_block != (list.id(), index);
         let is_gone = order.bags().all(|other| other != index);
-        if is_gone || bag.opened_tick() != from.opened || has_left {
+        let has_changed = bag.opened_tick() != from.opened || bag.trimmed() != from.trimmed;
+        if is_gone || has_changed {
             walk.pass();
             return BagStep::More;
         }
