@@ -125,7 +125,9 @@ fn loom_no_item_is_appended_to_a_freed_bag() {
             // A bag that was never used would not be closed.
             let own = Cell::default();
             // Two blocks.
-            [20, 22, 23].map(|item| world.append(item, &own));
+            for item in [20, 22, 23] {
+                world.append(item, &own);
+            }
             let slot = world.qsbr.register().unwrap();
             let other = Arc::clone(&world);
             let appender = thread::spawn(move || {
