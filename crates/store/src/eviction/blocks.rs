@@ -5,7 +5,7 @@
 //! block in that time frees others before its next store, outside of all locks: it compacts a bag
 //! with holes, or else evicts. So stores use up the last blocks only while neither is possible.
 
-use super::clean::{compact, is_compactible, merge, next_of};
+use super::clean::{BLOCKS_PER_LOCK, compact, is_compactible, merge, next_of};
 use super::evict::evict;
 use crate::linked::ReadGuard;
 use crate::lru::BagList;
@@ -18,9 +18,6 @@ use std::rc::Rc;
 
 /// Attempts by one store. Each frees some blocks, unless other threads delay it.
 const ROUNDS: usize = 32;
-/// Blocks of a bag compacted under one order lock, which bounds the wait of a store that needs
-/// memory.
-pub(super) const BLOCKS_PER_LOCK: usize = 16;
 /// Items evicted together.
 const BATCH: usize = 32;
 

@@ -1,7 +1,6 @@
 //! The cleaner's rounds over a class: they free dead items, reorder touched ones and merge sparse
 //! bags.
 
-use super::blocks::BLOCKS_PER_LOCK;
 use super::scan::{ScanMode, judge, next_batch, next_item};
 use crate::linked::{ReadGuard, Verdict, hash_of, with_linked};
 use crate::lru::recency;
@@ -16,6 +15,8 @@ use std::rc::Rc;
 
 /// Items cleaned under one order lock, which bounds the wait of a store that needs memory.
 const ITEMS_PER_LOCK: usize = 32;
+/// Blocks of a bag compacted under one order lock, for the same reason.
+pub(super) const BLOCKS_PER_LOCK: usize = 16;
 
 /// Result of one step of cleaning.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +42,7 @@ pub(crate) fn clean(thread: &Rc<ThreadState>, class: ClassId, budget: usize) -> 
         let _guard = ReadGuard::open(thread);
         let mut at = order.clean;
         let end = (done.checked + ITEMS_PER_LOCK).min(budget);
-        // No item of a bag that is being compacted is examined twice.
+        // The bag is being compacted: all its items have been examined.
         let mut bag_ended = order.uncompacted > 0;
         while done.checked < end && !bag_ended {
             let batch = next_batch(thread, list.bag(bag), &mut at, end - done.checked);
@@ -94,7 +95,7 @@ fn come_to_bag(thread: &ThreadState, list: &BagList, order: &mut Order, bag: Opt
 }
 
 /// Continues with the next newer bag. Frees the previous bag if it is empty, and merges it into the
-/// next if it is sparse. While blocks are short, it is compacted first, by some blocks with each
+/// next if it is sparse. While blocks are short, it first compacts the bag, some blocks with each
 /// call. Returns the number of items moved.
 fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8) -> usize {
     let blocks = &thread.store.blocks;
