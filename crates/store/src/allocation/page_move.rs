@@ -86,13 +86,14 @@ impl PageMove {
         if !store.evict && slabs.class_use(class).free < per_page as u64 {
             return None;
         }
-        let page = if is_pinned_down(store, class) {
+        let must_be_empty = is_pinned_down(store, class);
+        let page = if must_be_empty {
             empty_page(thread, class)?
         } else {
             cheapest_page(thread, class, young)?
         };
         slabs
-            .drain(&store.arena, &store.qsbr, class, page, to)
+            .drain(&store.arena, &store.qsbr, class, page, to, must_be_empty)
             .then(|| Self::of_draining(thread, class, page))
     }
 
