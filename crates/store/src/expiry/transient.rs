@@ -176,8 +176,8 @@ impl Transients {
 }
 
 impl Ring {
-    /// Files a note. A note is dropped if few blocks are free, or if its second is too far ahead for
-    /// the ring; then a pass frees the item.
+    /// Files a note. A note is dropped if few blocks are free, or if its second is too far ahead
+    /// for the ring; then a pass frees the item.
     fn file(&mut self, blocks: &Blocks, budget: &Budget, note: Note, now_secs: u32) {
         if self.listed == 0 {
             self.head = now_secs;
