@@ -208,6 +208,7 @@ fn a_store_without_eviction_keeps_free_chunks_of_heads() {
     for number in numbers() {
         set(&me, &key(number), &large, 0, 0).unwrap();
     }
+    let class = store.class_stats(1).pop().unwrap().id;
     let heads = || {
         let last = store.class_stats(1).pop().unwrap();
         (last.pages, last.chunks_free)
@@ -224,12 +225,14 @@ fn a_store_without_eviction_keeps_free_chunks_of_heads() {
     }
     assert!(stored > 100_000, "{stored}");
     assert_eq!(heads(), before);
-    // A page of heads that becomes empty is found within a second.
+    // Pages of heads that become empty are found in the next second. Two may be idle.
     for number in numbers().filter(|number| number % 50 == 0) {
         assert!(delete(&me, &key(number)));
     }
     me.quiesce();
     me.begin_turn(2);
-    assert_eq!(fill(&me, &mut cleaner, 3_000_000, 1, 200), 1);
-    assert!(heads().0 < before.0);
+    let full =
+        (0..100).find(|part| fill(&me, &mut cleaner, 3_000_000 + part * 400, 400, 200) < 400);
+    let of_heads = store.class_stats(2).into_iter().find(|stats| stats.id == class);
+    assert!(full.is_some() && of_heads.is_none_or(|stats| stats.pages <= 2), "{full:?}");
 }
