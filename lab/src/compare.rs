@@ -30,6 +30,8 @@ pub struct Plan {
     pub keys: u32,
     /// The core of the servers.
     pub server_core: Option<usize>,
+    /// The generator never sleeps ([`Load::polling`]).
+    pub polls: bool,
 }
 
 /// One server's measurement in one round.
@@ -136,7 +138,8 @@ impl Group {
         let mut outcome = Outcome { workload, servers: Vec::new() };
         let mut loads = Vec::new();
         for server in &self.servers {
-            let mut load = Load::connect(&server.addresses(), plan.connections)?;
+            let load = Load::connect(&server.addresses(), plan.connections)?;
+            let mut load = load.polling(plan.polls);
             let mut batches = Batches::new(workload, self.keys, 1);
             load.run(&mut batches, kind.units(), WARM_UP.min(plan.round))
                 .with_context(|| format!("{kind} on {}", server.name))?;

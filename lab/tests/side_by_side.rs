@@ -33,6 +33,7 @@ fn every_workload_runs_on_both_servers() {
         connections: 3,
         keys: 1000,
         server_core: None,
+        polls: false,
     };
     let outcomes = run(&plan, |_| {}).unwrap();
     let kinds: Vec<Kind> = outcomes.iter().map(|outcome| outcome.workload.kind).collect();

@@ -107,6 +107,9 @@ struct ServerArgs {
     /// Keys stored before measuring.
     #[arg(long, default_value_t = 100_000)]
     keys: u32,
+    /// The generator never sleeps, so that no server spends processor time on waking it.
+    #[arg(long)]
+    poll: bool,
     /// One short round: shows that everything runs, measures nothing worth keeping.
     #[arg(long)]
     quick: bool,
@@ -285,6 +288,7 @@ fn server(args: ServerArgs) -> Result<()> {
         connections: args.connections.max(1),
         keys: args.keys.clamp(1, 99_999_999),
         server_core,
+        polls: args.poll,
     };
     if args.quick {
         plan.rounds = 1;
@@ -437,6 +441,7 @@ fn router(args: &RouterArgs) -> Result<()> {
         connections: args.connections.max(1),
         keys: 20_000,
         server_core,
+        polls: false,
     };
     let outcomes = compare::run(&plan, |what| eprintln!("{what}"))?;
     let table = routed::markdown(&outcomes);
