@@ -420,7 +420,7 @@ fn exported(name: &str, kind: Kind, value: u64) -> (String, String) {
     }
 }
 
-/// The kind and description of a number; those whose name says everything are gauges.
+/// The kind and description of a number. Tests assert that every number has its own.
 fn described(name: &str) -> (Kind, &'static str) {
     let counter = |help| (Kind::Counter, help);
     let gauge = |help| (Kind::Gauge, help);
