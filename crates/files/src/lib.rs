@@ -2,7 +2,7 @@
 //!
 //! Opening a pipe waits for its writer, and a device may never end. A program that reads its files
 //! again while it serves must not wait for either, so only regular files are read. [`Stamp`] shows
-//! whether a file must be read again. [`NewFile`] and [`put`] keep an old file in place until the
+//! whether a file must be read again. [`NewFile`] and [`put()`] keep an old file in place until the
 //! new one is whole.
 #![forbid(unsafe_code)]
 

@@ -63,8 +63,8 @@ pub(super) struct Replay {
     is_told: bool,
     /// The reason of the last refusal in this window.
     refusal: String,
-    /// Refusals that the log has not reported, and the time of its last report.
-    unreported: (u64, Option<Instant>),
+    /// The time at which the log last reported refusals.
+    reported_at: Option<Instant>,
 }
 
 /// The result of a window.
@@ -92,7 +92,7 @@ impl Replay {
     ) -> Self {
         let (records, done) = (Vec::new(), Vec::new());
         let (turn, missing, is_told) = (0, None, false);
-        let (retry_at, wait, refusal, unreported) = (now, WAIT_MIN, String::new(), (0, None));
+        let (retry_at, wait, refusal, reported_at) = (now, WAIT_MIN, String::new(), None);
         Self {
             name,
             targets,
@@ -105,7 +105,7 @@ impl Replay {
             missing,
             is_told,
             refusal,
-            unreported,
+            reported_at,
         }
     }
 
@@ -188,17 +188,15 @@ impl Replay {
 
     /// A line for the log about refused deletes, at most one a minute.
     pub(super) fn report(&mut self, settled: &Settled, now: Instant) -> Option<String> {
-        let (count, reported_at) = &mut self.unreported;
-        *count += settled.refused;
-        let is_due = reported_at.is_none_or(|at| now.saturating_duration_since(at) >= REPORTS);
-        if settled.refused == 0 || !is_due {
+        let is_due = |at| now.saturating_duration_since(at) >= REPORTS;
+        if settled.refused == 0 || !self.reported_at.is_none_or(is_due) {
             return None;
         }
-        *reported_at = Some(now);
-        let (name, count, why) = (&self.name, std::mem::take(count), &settled.refusal);
+        self.reported_at = Some(now);
         Some(format!(
-            "warning: the spool for {name}: the server refused {count} deletes, which are dropped: \
-             {why}"
+            "warning: the spool for {}: the server refuses deletes, which are dropped and counted \
+             as refused: {}",
+            self.name, settled.refusal
         ))
     }
 

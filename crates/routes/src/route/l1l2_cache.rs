@@ -177,7 +177,10 @@ impl L1L2CacheRoute {
     /// A command that would take a noted miss for an item. The route looks for one only after the
     /// command: the client's later requests must not overtake it.
     async fn change(&self, cx: &Arc<Context>, request: Request<'_>, op: Command) -> OwnedReply {
-        cx.takes_steps.set(true);
+        if matches!(op, Command::Add | Command::MetaArithmetic) {
+            // These may be repeated.
+            cx.takes_steps.set(true);
+        }
         let reply = self.l1.route(cx, request).await;
         let Some((plain, meta)) = of_missing(op, reply.outcome) else { return reply };
         if !matches!(self.forget(cx, &request).await, Ok(true)) {

@@ -68,7 +68,6 @@ impl ShadowRoute {
         request: Request<'_>,
         shadows: Vec<&Shadow>,
     ) -> OwnedReply {
-        cx.takes_steps.set(true);
         let reply = self.child.route(cx, request).await;
         if matches!(reply.outcome, Outcome::Stored | Outcome::Meta(MetaCode::Hd)) {
             let op = if request.op.is_meta() { request.op } else { Command::Set };

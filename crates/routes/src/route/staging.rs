@@ -77,7 +77,8 @@ impl StagingRoute {
         if is_refused(&reply) {
             return reply;
         }
-        // The copies of changes that were answered in this turn are started.
+        // Changes that were answered in this turn start their copies, and then these are sent.
+        task::yield_now().await;
         task::yield_now().await;
         let words = words_of_copy(&request);
         let words = words.as_deref().unwrap_or(request.words);

@@ -92,9 +92,14 @@ impl PageMove {
         } else {
             cheapest_page(thread, class, young)?
         };
-        slabs
-            .drain(&store.arena, &store.qsbr, class, page, to, must_be_empty)
-            .then(|| Self::of_draining(thread, class, page))
+        if slabs.drain(&store.arena, &store.qsbr, class, page, to, must_be_empty) {
+            return Some(Self::of_draining(thread, class, page));
+        }
+        if must_be_empty {
+            // Another thread has taken a chunk of it.
+            note_vain_search(thread, class);
+        }
+        None
     }
 
     /// Empties the next `chunks` chunks of the page.
@@ -366,9 +371,14 @@ fn empty_page(thread: &Rc<ThreadState>, class: ClassId) -> Option<usize> {
     let pages = store.slabs.sample_pages(class, store.slabs.pages_of(class), 0);
     let found = pages.into_iter().find(is_empty);
     if found.is_none() {
-        store.balance.note_vain_search(VainSearch { secs, free });
+        note_vain_search(thread, class);
     }
     found
+}
+
+fn note_vain_search(thread: &Rc<ThreadState>, class: ClassId) {
+    let (secs, free) = (thread.now_secs(), thread.store.slabs.class_use(class).free);
+    thread.store.balance.note_vain_search(VainSearch { secs, free });
 }
 
 /// The cheapest page to give, of a few: the page of the class's next victim, and a sample.

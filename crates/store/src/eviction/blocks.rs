@@ -50,6 +50,10 @@ pub(crate) fn make_blocks(thread: &Rc<ThreadState>) {
         if sparse.any(|list| compact_list(thread, list.class)) {
             continue;
         }
+        if lists.len() < store.lists.len() {
+            // Another thread may be freeing blocks of a list with holes.
+            break;
+        }
         lists.sort_unstable_by_key(|list| Reverse(list.slots));
         let mut largest = lists.iter().filter(|list| store.evict && list.slots > 0);
         if !largest.any(|list| evict(thread, list.class, BATCH) > 0) {
