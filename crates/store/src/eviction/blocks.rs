@@ -171,14 +171,18 @@ mod tests {
             assert_eq!(put(&me, number, b"v"), Applied::Stored { cas: 0 }, "{number}");
             assert!(has(&me, number));
         }
-        // A list that another thread holds delays no store.
+        // A list that another thread holds may have holes. It delays no store, and until it is free
+        // nothing is evicted for blocks.
         let other = store.list(store.slabs.class_for(24 + 4 + 3000)).order.lock();
         while !store.blocks.is_short() {
             put(&me, 19_999, b"v");
         }
+        let evictions = store.stats().evictions;
+        make_blocks(&me.thread);
+        assert_eq!(store.stats().evictions, evictions);
+        drop(other);
         make_blocks(&me.thread);
         assert!(!store.blocks.is_short());
-        drop(other);
         // Any class may store.
         assert_eq!(put(&me, 20_000, &[b'v'; 3000]), Applied::Stored { cas: 0 });
         let kept = (0..20_000).filter(|&number| has(&me, number)).count();
