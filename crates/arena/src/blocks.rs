@@ -54,25 +54,6 @@ const GROUP_BYTES: u64 = 64 << 10;
 #[cfg(not(loom))]
 const EMPTY_KEPT: u32 = 2;
 
-/// The use of a block, in the order in which blocks are refused while few are free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Notes, which may be dropped.
-    Notes,
-    /// Items that move, and otherwise stay where they are.
-    Moves,
-    /// New items.
-    Items,
-    /// Items that move so that other blocks become free.
-    Merges,
-}
-
-/// While fewer than this part of all blocks are free, blocks are short.
-const SHORT: u64 = 16;
-/// Part of all blocks that only merges take, and its maximum number.
-const KEPT: u64 = 128;
-const KEPT_MAX: u64 = 256;
-
 /// The bag that a block belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
@@ -137,37 +118,9 @@ impl Blocks {
         }
     }
 
-    /// `true` if few blocks are free: then those that hold few items should be emptied.
-    #[inline]
-    pub fn is_short(&self) -> bool {
-        self.free_blocks() < self.blocks_max() / SHORT
-    }
-
-    fn free_blocks(&self) -> u64 {
-        self.blocks_max().saturating_sub(self.in_use.load(Ordering::Relaxed))
-    }
-
-    fn blocks_max(&self) -> u64 {
-        // Block 0 is none.
-        (self.words.len() as u64 / u64::from(WORDS)).saturating_sub(1)
-    }
-
-    /// Blocks that remain free for other purposes.
-    fn kept_from(&self, purpose: Purpose) -> u64 {
-        match purpose {
-            Purpose::Notes => self.blocks_max() / SHORT,
-            Purpose::Moves => self.blocks_max() / SHORT / 2,
-            Purpose::Items => (self.blocks_max() / KEPT).min(KEPT_MAX),
-            Purpose::Merges => 0,
-        }
-    }
-
     /// A fresh block for this bag, or for none, all slots empty. `None` when the reservation or the
-    /// file system is used up, or the other free blocks are kept from this purpose.
-    pub fn take(&self, budget: &Budget, owner: Option<Owner>, purpose: Purpose) -> Option<BlockId> {
-        if self.free_blocks() <= self.kept_from(purpose) {
-            return None;
-        }
+    /// file system is used up.
+    pub fn take(&self, budget: &Budget, owner: Option<Owner>) -> Option<BlockId> {
         let block = self.take_free(&mut self.free.lock(), budget)?;
         self.in_use.fetch_add(1, Ordering::Relaxed);
         let [bag, opened] = owner.map_or([0; 2], Owner::words);
@@ -218,7 +171,7 @@ impl Blocks {
 
     /// Blocks of a group: none after the last.
     fn blocks_of(&self, group: usize) -> u32 {
-        // `Layout` keeps the words below 2^32, so every position fits.
+        // `Layout` keeps the words below 2^31, so every position fits.
         let limit = to_u32(self.words.len()) / WORDS;
         GROUP.min(limit.saturating_sub(to_u32(group) * GROUP))
     }
@@ -267,8 +220,6 @@ impl Blocks {
         let mut free = self.free.lock();
         let number = (block / GROUP) as usize;
         let group = &mut free.groups[number];
-        // It belongs to no bag.
-        self.word(block, 0).store(0, Ordering::Relaxed);
         self.word(block, 1).store(group.head, Ordering::Relaxed);
         group.head = block;
         group.used -= 1;
@@ -346,13 +297,6 @@ impl Blocks {
     #[must_use]
     pub fn is_last(position: Position) -> bool {
         position % WORDS == WORDS - 1
-    }
-
-    /// `true` if no slot of its block comes before this one.
-    #[inline]
-    #[must_use]
-    pub fn is_first(position: Position) -> bool {
-        position % WORDS == HEADER_WORDS
     }
 
     /// Slots handed out so far.

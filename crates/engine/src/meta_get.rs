@@ -138,7 +138,7 @@ impl Worker {
             let found = section.find_from(key.hint, key.hash, key.bytes);
             let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
                 self.note_miss(&key);
-                return Err(self.meta_miss(section, &key, found.as_ref()));
+                return Err(self.meta_miss(section, &key, found));
             };
             if self.lacks_cas(&item, how.wants_cas) {
                 return Err(Miss::NoCas);
@@ -296,7 +296,7 @@ impl Worker {
         }
     }
 
-    fn meta_miss(&self, section: &Section<'_>, key: &Key<'_>, found: Option<&Item<'_>>) -> Miss {
+    fn meta_miss(&self, section: &Section<'_>, key: &Key<'_>, found: Option<Item<'_>>) -> Miss {
         // As in memcached one that was to be touched, too: where all reads touch, the misses are
         // seen nowhere else.
         self.count(Counter::GetMisses);

@@ -77,7 +77,7 @@ impl Worker {
             found => {
                 self.count(Counter::GetMisses);
                 self.note_miss(key);
-                Err(self.miss(section, key, found.as_ref()))
+                Err(self.miss(section, key, found))
             }
         }
     }
@@ -154,7 +154,7 @@ impl Worker {
         loop {
             let found = section.find(key.hash, key.bytes);
             let Some(item) = found.filter(|item| item.liveness() == Liveness::Live) else {
-                return Err(self.miss(section, &key, found.as_ref()));
+                return Err(self.miss(section, &key, found));
             };
             if self.lacks_cas(&item, cas) {
                 return Err(Miss::NoCas);
@@ -180,9 +180,9 @@ impl Worker {
         &self,
         section: &Section<'_>,
         key: &Key<'_>,
-        found: Option<&Item<'_>>,
+        found: Option<Item<'_>>,
     ) -> Miss {
-        let miss = match found.map(Item::liveness) {
+        let miss = match found.map(|item| item.liveness()) {
             Some(Liveness::Expired) => Miss::Expired,
             Some(Liveness::Flushed) => Miss::Flushed,
             Some(Liveness::Live | Liveness::Deleted | Liveness::Gone) | None => Miss::Absent,

@@ -36,6 +36,9 @@ pub enum Liveness {
 
 /// A linked item, or one that was linked when it was found. Its bytes stay valid and unchanged
 /// until its section ends.
+///
+/// What is not inlined into the path of a get takes it by value: a reference would keep it in
+/// memory on that path.
 #[derive(Clone, Copy)]
 pub struct Item<'s> {
     pub(crate) thread: &'s Rc<ThreadState>,
@@ -107,7 +110,7 @@ impl<'s> Item<'s> {
     /// State of an item that was deleted, or is older than the last invalidation, apart from its
     /// deadline.
     #[cold]
-    fn unusual(&self) -> Liveness {
+    fn unusual(self) -> Liveness {
         match self.survives() {
             None => Liveness::Flushed,
             Some(_) if self.is_deleted() => Liveness::Deleted,
@@ -217,7 +220,7 @@ impl<'s> Item<'s> {
 
     /// Header, key and value, in bytes.
     #[must_use]
-    pub fn total_bytes(&self) -> usize {
+    pub fn total_bytes(self) -> usize {
         let shape = self.shape();
         shape.key_at() + shape.key_len() + self.value_len()
     }
@@ -336,7 +339,7 @@ impl<'s> Item<'s> {
     /// Keeps a chained value readable after the section for as long as the pin lives. `None`: the
     /// value is inline.
     #[must_use]
-    pub fn pin(&self) -> Option<Pin> {
+    pub fn pin(self) -> Option<Pin> {
         if !self.shape().is_chained() {
             return None;
         }

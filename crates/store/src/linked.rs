@@ -16,7 +16,6 @@ use crate::table::{Split, Wanted};
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
-use arena::blocks::{Blocks, Purpose};
 use arena::chunks::{HEADER, Header, PIECE_AT, STAMP_BYTES, Shape, chain, piece_link};
 use arena::sync::Ordering;
 use narrow::to_u32;
@@ -75,8 +74,6 @@ pub(crate) enum Verdict {
         bag: u8,
         /// The mark stays; otherwise the item counts as not used since that bag closed.
         keeps_mark: bool,
-        /// The use of the block that this may take.
-        purpose: Purpose,
     },
 }
 
@@ -164,17 +161,13 @@ pub(crate) fn link(
     let own = thread.own_block(class, part);
     let ask_again = || {
         store.budget.forget_full();
-        list.append(&store.blocks, &store.budget, list.newest(part), chunk, Purpose::Items)
+        list.append(&store.blocks, &store.budget, list.newest(part), chunk)
     };
     let appended = list.append_newest(&store.blocks, &store.budget, part, chunk, own);
     let Some(position) = appended.or_else(ask_again) else {
-        thread.note_fresh_block();
         thread.free(chunk);
         return None;
     };
-    if Blocks::is_first(position) {
-        thread.note_fresh_block();
-    }
     // Release: partner of the Acquire in `ReadGuard::linked`.
     header.pos.store(position, Ordering::Release);
     thread.note_deadline(chunk, header.deadline.load(Ordering::Relaxed));
@@ -289,8 +282,8 @@ pub(crate) fn with_linked(
             locked.remove(slot);
             unlink(thread, chunk);
         }
-        Verdict::Move { bag, keeps_mark, purpose } => {
-            let is_moved = move_to(&item, bag, purpose);
+        Verdict::Move { bag, keeps_mark } => {
+            let is_moved = move_to(&item, bag);
             if !is_moved {
                 // It stays where it is, and must not keep a mark for longer than a pass takes.
                 recency::set_mark(&item.header.recency, seen, recency::low(item.tick()));
@@ -304,12 +297,13 @@ pub(crate) fn with_linked(
 
 /// Moves a linked item to another bag of its class. `false` if there is no block for it. The caller
 /// holds its stripe.
-fn move_to(item: &Item<'_>, bag: u8, purpose: Purpose) -> bool {
+fn move_to(item: &Item<'_>, bag: u8) -> bool {
     let store = &*item.thread.store;
     let class = item.class();
     let list = store.list(class);
-    let to = list.append(&store.blocks, &store.budget, bag, item.chunk, purpose);
-    let Some(to) = to else { return false };
+    let Some(to) = list.append(&store.blocks, &store.budget, bag, item.chunk) else {
+        return false;
+    };
     // Relaxed: only the holder of the stripe writes the position, and an emptied slot is skipped.
     let from = item.header.pos.load(Ordering::Relaxed);
     store.blocks.slot(from).store(0, Ordering::Relaxed);
@@ -359,8 +353,7 @@ pub(crate) fn relocate(
     let (_, bag) = store.blocks.bag_at(position);
     let seen = copy_item(store, &item, to);
     let header = store.arena.header(to);
-    let appended = list.append(&store.blocks, &store.budget, bag, to, Purpose::Items);
-    let Some(new_position) = appended else {
+    let Some(new_position) = list.append(&store.blocks, &store.budget, bag, to) else {
         header.shape.store(Shape::DRAFT, Ordering::Relaxed);
         return Relocated::NoRoom;
     };
@@ -473,7 +466,7 @@ fn move_touched(thread: &Rc<ThreadState>) {
             // SAFETY: linked, and the section is still open.
             let item = unsafe { Item::found(thread, chunk) };
             let newest = store.list(item.class()).newest(Part::Proven);
-            move_to(&item, newest, Purpose::Moves);
+            move_to(&item, newest);
         }
     }
     // Returns the vector, so that a section allocates nothing.

@@ -151,14 +151,10 @@ impl<'s> Section<'s> {
     #[inline(always)]
     #[must_use]
     pub fn find_from(&self, hint: SlotHint, hash: u64, key: &[u8]) -> Option<Item<'_>> {
-        if let Some(chunk) = self.store().table.at(hint) {
-            // SAFETY: just read from a table slot inside this section.
-            let item = unsafe { Item::found(self.thread(), chunk) };
-            if short::equal(item.key(), key) {
-                return Some(item);
-            }
-        }
-        self.find(hash, key)
+        let hinted = self.store().table.at(hint).filter(|chunk| self.has_key(*chunk, key));
+        let chunk = hinted.or_else(|| self.find_chunk(hash, key))?;
+        // SAFETY: just read from a table slot inside this section.
+        Some(unsafe { Item::found(self.thread(), chunk) })
     }
 
     /// The linked item of this key, dead or alive (see [`Item::liveness`]). Takes no lock and
@@ -166,9 +162,13 @@ impl<'s> Section<'s> {
     #[inline]
     #[must_use]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Item<'_>> {
-        let chunk = self.store().table.find(hash, |chunk| self.has_key(chunk, key))?;
+        let chunk = self.find_chunk(hash, key)?;
         // SAFETY: just read from a table slot inside this section.
         Some(unsafe { Item::found(self.thread(), chunk) })
+    }
+
+    fn find_chunk(&self, hash: u64, key: &[u8]) -> Option<ChunkRef> {
+        self.store().table.find(hash, |chunk| self.has_key(chunk, key))
     }
 
     #[inline]

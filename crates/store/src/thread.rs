@@ -50,8 +50,6 @@ pub(crate) struct ThreadState {
     is_heavy: Cell<bool>,
     /// The epoch that did not advance while this thread waited for memory; 0: none.
     stuck_epoch: Cell<u64>,
-    /// The thread took a bag block while few were free, and frees others before its next store.
-    owes_blocks: Cell<bool>,
     /// Chunks on their way back to the slabs; empty between calls.
     free: RefCell<Vec<ChunkRef>>,
     uniques: UniqueBlock,
@@ -100,7 +98,6 @@ impl ThreadState {
             bytes_due: Cell::new(0),
             is_heavy: Cell::new(false),
             stuck_epoch: Cell::new(0),
-            owes_blocks: Cell::new(false),
             free: RefCell::new(Vec::with_capacity(256)),
             uniques: UniqueBlock::default(),
             own_blocks: (0..store.slabs.count()).map(|_| Default::default()).collect(),
@@ -257,22 +254,6 @@ impl ThreadState {
     #[inline]
     pub(crate) fn own_block(&self, class: ClassId, part: Part) -> &Cell<OwnBlock> {
         &self.own_blocks[usize::from(class) - 1][part as usize]
-    }
-
-    /// Notes that a store took a block, or found none.
-    #[inline(never)]
-    pub(crate) fn note_fresh_block(&self) {
-        self.owes_blocks.set(self.store.blocks.is_short());
-    }
-
-    /// `true` if the thread should free bag blocks before its next store.
-    #[inline]
-    pub(crate) fn owes_blocks(&self) -> bool {
-        self.owes_blocks.get()
-    }
-
-    pub(crate) fn forget_owed_blocks(&self) {
-        self.owes_blocks.set(false);
     }
 
     /// `true` if this store of an item of the class should check whether the newest bags are full.

@@ -41,48 +41,6 @@ fn every_item_survives_a_clean_end() {
     probe(&store, &model);
 }
 
-/// Blocks have left their bags, and others were taken in their place.
-#[test]
-fn compacted_bags_survive_a_restart() {
-    for is_clean in [true, false] {
-        let path = TempFile::new();
-        let small = Config { memory_bytes: 1 << 20, item_bytes_max: 64 << 10, ..config() };
-        let (store, _) = open_as(&small, &path, 2);
-        let me = store.join().unwrap();
-        me.begin_turn(2);
-        let (keys, overwrites) = (5000_u32, 600_000);
-        let mut random = 1_u32;
-        let mut values = vec![0_u32; keys as usize];
-        for number in 0..overwrites {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let key = if number < keys { number } else { (random >> 8) % keys };
-            values[key as usize] = number;
-            common::set(&me, &key.to_be_bytes(), &number.to_be_bytes(), 0, 0).unwrap();
-            me.quiesce();
-        }
-        drop(me);
-        let bags = bag_stats(&store);
-        let slots = bags.iter().map(|bag| bag.slots).sum::<u32>();
-        assert!((100_000..490_000).contains(&slots), "{slots} slots, else none was freed");
-        if is_clean {
-            end(store, 3);
-        } else {
-            drop(store);
-        }
-        let (store, opened) = open_as(&small, &path, 3);
-        assert_eq!(matches!(opened, Opened::Warm(_)), is_clean, "{opened:?}");
-        if is_clean {
-            assert_eq!(format!("{:?}", bag_stats(&store)), format!("{bags:?}"));
-        }
-        let me = store.join().unwrap();
-        me.begin_turn(3);
-        for (key, value) in (0..keys).zip(values) {
-            let found = common::get(&me, &key.to_be_bytes());
-            assert!(found.is_some_and(|found| found == value.to_be_bytes()), "{key}");
-        }
-    }
-}
-
 #[test]
 fn flushes_and_deadlines_survive_a_restart() {
     let path = TempFile::new();

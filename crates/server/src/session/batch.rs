@@ -79,7 +79,7 @@ impl FirstKeys {
     pub(crate) fn add(&mut self, worker: &Worker, input: &[u8]) {
         let mut scan = Scan { rest: input, in_keys: false };
         if let Some(place) = self.keys.get_mut(self.len)
-            && let Some((key, _)) = scan.next()
+            && let Some(key) = scan.next(&mut Seen::Key)
         {
             let hash = worker.key(key).hash;
             *place = (hash, worker.section().prefetch_bucket(hash));
@@ -200,11 +200,10 @@ impl Batch {
         let section = worker.section();
         let mut scan = Scan { rest: input, in_keys };
         for ahead in &mut self.keys {
-            let Some((key, seen)) = scan.next() else { break };
-            let hash = worker.key(key).hash;
-            let hint = section.prefetch_bucket(hash);
-            let (address, len) = (key.as_ptr().addr(), key.len());
-            *ahead = Lookahead { address, len, hash, hint, seen };
+            let Some(key) = scan.next(&mut ahead.seen) else { break };
+            (ahead.address, ahead.len) = (key.as_ptr().addr(), key.len());
+            ahead.hash = worker.key(key).hash;
+            ahead.hint = section.prefetch_bucket(ahead.hash);
             self.len += 1;
         }
         if self.len < 2 {

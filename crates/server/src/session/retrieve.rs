@@ -200,7 +200,9 @@ fn answer_found(
     output: &mut Output<'_>,
 ) -> KeyReply {
     if cx.reporter.is_busy() {
-        cx.reporter.fetched(session, key.bytes, found.as_ref());
+        // A copy: a reference to the result would keep it in memory.
+        let copy = found;
+        cx.reporter.fetched(session, key.bytes, copy.as_ref());
     }
     cx.shared.prefixes.count(key.bytes, Kind::Get { is_hit: found.is_ok() });
     let Ok(item) = found else { return KeyReply::Written };

@@ -33,12 +33,13 @@ pub(super) enum Seen {
 }
 
 impl<'b> Scan<'b> {
-    /// The next key, and the type of its request.
+    /// The next key. The type of its request is written to `seen`, in its place: a copy of several
+    /// fields that were just written waits for the writes.
     #[inline(always)]
-    pub(super) fn next(&mut self) -> Option<(&'b [u8], Seen)> {
+    pub(super) fn next(&mut self, seen: &mut Seen) -> Option<&'b [u8]> {
         loop {
             match self.rest {
-                _ if !self.in_keys => return self.next_request(),
+                _ if !self.in_keys => return self.next_request(seen),
                 // The most frequent case.
                 [b' ', first, ..] if *first > b' ' => {
                     self.rest = &self.rest[1..];
@@ -51,7 +52,8 @@ impl<'b> Scan<'b> {
                 _ => break,
             }
         }
-        Some((self.word()?, Seen::Key))
+        *seen = Seen::Key;
+        self.word()
     }
 
     /// The first word of the rest.
@@ -63,15 +65,16 @@ impl<'b> Scan<'b> {
     }
 
     #[inline(always)]
-    fn next_request(&mut self) -> Option<(&'b [u8], Seen)> {
+    fn next_request(&mut self, seen: &mut Seen) -> Option<&'b [u8]> {
         match self.rest {
             [b'g', b'e', b't', b' ', rest @ ..] => {
                 self.rest = rest;
                 let key = self.word()?;
-                Some((key, self.after_get()))
+                *seen = self.after_get();
+                Some(key)
             }
-            [b's', b'e', b't', b' ', ..] => self.set(),
-            _ => self.other(),
+            [b's', b'e', b't', b' ', ..] => self.set(seen),
+            _ => self.other(seen),
         }
     }
 
@@ -90,21 +93,24 @@ impl<'b> Scan<'b> {
         Seen::LoneGet { end }
     }
 
-    fn set(&mut self) -> Option<(&'b [u8], Seen)> {
+    fn set(&mut self, seen: &mut Seen) -> Option<&'b [u8]> {
         let Some((store, head)) = plain_set(self.rest) else {
             self.rest = &self.rest[GET.len()..];
             let key = self.word()?;
             self.skip_value(2);
-            return Some((key, Seen::Stored));
+            *seen = Seen::Stored;
+            return Some(key);
         };
         let len = store.len;
         self.rest = self.rest.get(head + len as usize + 2..).unwrap_or_default();
         // A plain set's exptime is a short number.
         let exptime = u32::try_from(store.exptime).ok()?;
-        Some((store.key, Seen::Set { flags: store.flags, exptime, len, head }))
+        *seen = Seen::Set { flags: store.flags, exptime, len, head };
+        Some(store.key)
     }
 
-    fn other(&mut self) -> Option<(&'b [u8], Seen)> {
+    fn other(&mut self, seen: &mut Seen) -> Option<&'b [u8]> {
+        *seen = Seen::Key;
         let (skip, kind) = match self.rest {
             [b'g', b'e', b't', b's', b' ', ..] => (5, Kind::Keys),
             [b'm', b'g' | b'd' | b'a', b' ', ..] => (3, Kind::Line),
@@ -113,7 +119,7 @@ impl<'b> Scan<'b> {
             [b'i' | b'd', b'n' | b'e', b'c', b'r', b' ', ..] => (5, Kind::Line),
             [b't', b'o', b'u', b'c', b'h', b' ', ..] => (6, Kind::Line),
             [b'd', b'e', b'l', b'e', b't', b'e', b' ', ..] => (7, Kind::Line),
-            [REQUEST_MAGIC, ..] => return Some((self.binary()?, Seen::Key)),
+            [REQUEST_MAGIC, ..] => return self.binary(),
             _ => return None,
         };
         self.rest = &self.rest[skip..];
@@ -127,10 +133,10 @@ impl<'b> Scan<'b> {
             }
             Kind::Value(skipped_words) => {
                 self.skip_value(skipped_words);
-                return Some((key, Seen::Stored));
+                *seen = Seen::Stored;
             }
         }
-        Some((key, Seen::Key))
+        Some(key)
     }
 
     /// Skips the rest of a storage line, whose length is the word after `skipped_words`, and its
@@ -171,7 +177,9 @@ mod tests {
 
     fn keys(input: &[u8], in_keys: bool) -> Vec<String> {
         let mut scan = Scan { rest: input, in_keys };
-        std::iter::from_fn(|| scan.next().map(|(key, _)| key.escape_ascii().to_string())).collect()
+        let mut seen = Seen::Key;
+        std::iter::from_fn(|| scan.next(&mut seen).map(|key| key.escape_ascii().to_string()))
+            .collect()
     }
 
     #[test]
@@ -186,7 +194,8 @@ mod tests {
     fn plain_requests_are_recognized() {
         let seen = |input: &[u8]| {
             let mut scan = Scan { rest: input, in_keys: false };
-            std::iter::from_fn(|| scan.next().map(|(_, seen)| seen)).collect::<Vec<_>>()
+            let mut seen = Seen::Key;
+            std::iter::from_fn(|| scan.next(&mut seen).map(|_| seen)).collect::<Vec<_>>()
         };
         let lone = |end| Seen::LoneGet { end };
         assert_eq!(

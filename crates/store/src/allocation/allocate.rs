@@ -15,7 +15,6 @@
 
 use super::candidate::Candidate;
 use super::page_move::take_page;
-use crate::eviction::blocks::make_blocks;
 use crate::eviction::evict::{evict, open_if_full};
 use crate::eviction::victim::{lists_of, next_victims};
 use crate::lru::PARTS;
@@ -92,9 +91,6 @@ pub(crate) fn if_it_holds(
 pub(crate) fn take(thread: &Rc<ThreadState>, class: ClassId) -> Option<ChunkRef> {
     if thread.is_time_to_look(class) {
         open_if_full(thread, class);
-    }
-    if thread.owes_blocks() {
-        make_blocks(thread);
     }
     let (slabs, arena) = (&thread.store.slabs, &thread.store.arena);
     slabs.take(arena, thread.slot, class).or_else(|| take_slowly(thread, class))

@@ -1,7 +1,6 @@
 //! Candidates: the classes that could give a page, by the age of the items that they would lose.
 
 use super::age_after_page::age_after_page;
-use super::page_move::keeps_pages;
 use crate::eviction::victim::next_victims;
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
@@ -59,8 +58,7 @@ impl Candidate {
         let Some(age) = age.flatten() else {
             let (weighed, sampled) = (u64::MAX, Some(u64::MAX));
             let idle = Self { class, weighed, sampled, pages, gives: true, is_soon_empty };
-            let has_page = free >= per_page && !keeps_pages(thread, class);
-            return has_page.then_some(idle);
+            return (free >= per_page).then_some(idle);
         };
         let gives = class != slabs.heads();
         // A head stands for its pieces.

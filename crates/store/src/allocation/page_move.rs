@@ -8,9 +8,8 @@
 //!
 //! Pieces of a chained item move separately, each with one store in its chain. Two kinds of items
 //! do not move and are evicted with their page. Pieces and pins refer to the head of a chained
-//! item, so the class of heads gives only idle pages, and only empty ones if the store evicts
-//! nothing. An item that has found no room after a long wait, because other threads take all freed
-//! chunks, must not keep the page for ever.
+//! item, so the class of heads gives only idle pages. An item that has found no room after a long
+//! wait, because other threads take all freed chunks, must not keep the page for ever.
 
 use crate::eviction::evict::evict;
 use crate::eviction::scan::count_evicted;
@@ -21,7 +20,6 @@ use crate::linked::{
 };
 use crate::lru::{BagList, recency};
 use crate::slabs::ClassId;
-use crate::slabs::balance_settings::VainSearch;
 use crate::stats::Count;
 use crate::store::Store;
 use crate::thread::ThreadState;
@@ -86,20 +84,10 @@ impl PageMove {
         if !store.evict && slabs.class_use(class).free < per_page as u64 {
             return None;
         }
-        let must_be_empty = is_pinned_down(store, class);
-        let page = if must_be_empty {
-            empty_page(thread, class)?
-        } else {
-            cheapest_page(thread, class, young)?
-        };
-        if slabs.drain(&store.arena, &store.qsbr, class, page, to, must_be_empty) {
-            return Some(Self::of_draining(thread, class, page));
-        }
-        if must_be_empty {
-            // Another thread has taken a chunk of it.
-            note_vain_search(thread, class);
-        }
-        None
+        let page = cheapest_page(thread, class, young)?;
+        slabs
+            .drain(&store.arena, &store.qsbr, class, page, to)
+            .then(|| Self::of_draining(thread, class, page))
     }
 
     /// Empties the next `chunks` chunks of the page.
@@ -332,53 +320,6 @@ fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
         Verdict::Remove
     });
     verdict != Some(Verdict::Stay)
-}
-
-/// `true` if no page of the class can be emptied: each has an item that neither moves nor is
-/// evicted.
-pub(super) fn keeps_pages(thread: &Rc<ThreadState>, class: ClassId) -> bool {
-    is_pinned_down(&thread.store, class) && empty_page(thread, class).is_none()
-}
-
-/// `true` if the items of the class can neither move nor be evicted: heads of a store that evicts
-/// nothing.
-fn is_pinned_down(store: &Store, class: ClassId) -> bool {
-    !store.evict && class == store.slabs.heads()
-}
-
-/// A page without items of the class of heads. The search reads a part of each page, and a store
-/// that is refused comes here. So after a search in vain, there is no other in the same second
-/// before a page's worth of chunks has become free.
-fn empty_page(thread: &Rc<ThreadState>, class: ClassId) -> Option<usize> {
-    let store = &*thread.store;
-    let (secs, free) = (thread.now_secs(), store.slabs.class_use(class).free);
-    let per_page = store.slabs.class(class).per_page() as u64;
-    let is_vain = |last: VainSearch| last.secs == secs && free < last.free + per_page;
-    if store.balance.vain_search().is_some_and(is_vain) {
-        return None;
-    }
-    let chunk_bytes = store.slabs.class(class).chunk_bytes();
-    let is_free = |page, index| {
-        let chunk = store.arena.chunk(page, index, chunk_bytes);
-        matches!(store.arena.header(chunk).shape(), Shape(Shape::FREE | Shape::KEPT))
-    };
-    let is_empty = |page: &usize| {
-        // Inside a section, so the page goes to no other class until it ends.
-        let _guard = ReadGuard::open(thread);
-        store.slabs.page_class(*page) == class
-            && (0..store.slabs.cut_chunks(*page)).all(|at| is_free(*page, at))
-    };
-    let pages = store.slabs.sample_pages(class, store.slabs.pages_of(class), 0);
-    let found = pages.into_iter().find(is_empty);
-    if found.is_none() {
-        note_vain_search(thread, class);
-    }
-    found
-}
-
-fn note_vain_search(thread: &Rc<ThreadState>, class: ClassId) {
-    let (secs, free) = (thread.now_secs(), thread.store.slabs.class_use(class).free);
-    thread.store.balance.note_vain_search(VainSearch { secs, free });
 }
 
 /// The cheapest page to give, of a few: the page of the class's next victim, and a sample.

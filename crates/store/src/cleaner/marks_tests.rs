@@ -2,8 +2,7 @@
 //! around the circle of marks.
 
 use super::Cleaner;
-use crate::config::regions::Memory;
-use crate::config::{Config, Layout};
+use crate::config::Config;
 use crate::draft::NewItem;
 use crate::handle::Handle;
 use crate::lru::recency::{AGE_MAX, FIRST_TICK, Tick, UNUSED, mark_of, tick_of};
@@ -24,16 +23,10 @@ struct World {
 }
 
 impl World {
-    /// With few blocks, storing threads merge bags at any time.
-    fn new(has_few_blocks: bool) -> Self {
+    fn new() -> Self {
         let config =
             Config { memory_bytes: 1 << 20, item_bytes_max: 64 << 10, ..Config::default() };
-        let mut layout = Layout::new(&config).unwrap();
-        if has_few_blocks {
-            layout.block_words = 64 * 64;
-        }
-        let memory = Memory::anonymous(&layout).unwrap();
-        let store = Arc::new(Store::over(&config, &layout, memory, 1).unwrap());
+        let store = Store::new(config).unwrap();
         let (me, cleaner) = (store.join().unwrap(), Cleaner::new(&store).unwrap());
         Self { store, me, cleaner, used: BTreeMap::new(), random: 1 }
     }
@@ -113,22 +106,11 @@ impl World {
 
 #[test]
 fn marks_show_the_last_use_across_wraparound() {
-    assert!(!is_short_across_wraparound(World::new(false)));
-}
-
-#[test]
-fn marks_show_the_last_use_in_bags_that_stores_merge() {
-    assert!(is_short_across_wraparound(World::new(true)));
-}
-
-/// Checks the rules. `true` if blocks were short at times.
-fn is_short_across_wraparound(mut world: World) -> bool {
-    let mut is_short = false;
+    let mut world = World::new();
     world.me.begin_turn(1);
     let mut steps = 0u32;
     while world.tick() < FIRST_TICK + 0x4_0000 {
         steps += 1;
-        is_short |= world.store.blocks.is_short();
         // Some keys are overwritten all the time, some are read occasionally, most never.
         let key = if steps.is_multiple_of(20) { world.below(2000) } else { world.below(8) };
         if steps.is_multiple_of(16) {
@@ -146,5 +128,4 @@ fn is_short_across_wraparound(mut world: World) -> bool {
         }
     }
     world.check();
-    is_short
 }

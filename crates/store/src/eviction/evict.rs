@@ -43,9 +43,6 @@ pub(crate) fn evict(thread: &Rc<ThreadState>, class: ClassId, want: usize) -> us
             }
         }
         order.of_mut(part).evict = at;
-        if store.blocks.is_short() {
-            list.trim(&mut order, &store.blocks, bag, at.block);
-        }
         looked += looks;
         if next_item(thread, list.bag(bag), at).is_some() {
             continue;

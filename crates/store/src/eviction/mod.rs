@@ -5,7 +5,6 @@
 //! dead item is freed, and a touched one moves to the bag that its mark names. An untouched item is
 //! evicted by a pass that needs memory, and stays in place in one that cleans.
 
-pub(crate) mod blocks;
 pub(crate) mod clean;
 pub(crate) mod evict;
 pub(crate) mod scan;

@@ -54,7 +54,7 @@
 //! slots are ours, see `arena::blocks`.
 
 use self::recency::{AGE_MAX, SLACK, Tick, tick_of};
-use arena::blocks::{BlockId, Blocks, Position, SLOTS};
+use arena::blocks::{BlockId, Blocks, Position};
 use arena::qsbr::Qsbr;
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use narrow::to_u32;
@@ -124,8 +124,6 @@ pub(crate) struct Bag {
     filled: AtomicU32,
     /// Not zero: each thread appends to a private block.
     own_blocks: AtomicU32,
-    /// Blocks that have left it alone, also under an earlier date.
-    trimmed: AtomicU32,
     opened_tick: AtomicU64,
     closed_tick: AtomicU64,
     /// The tick when the cleaner's last whole pass over this bag started; before the first pass,
@@ -171,10 +169,6 @@ pub(crate) struct Order {
     pub clean_bag: Option<u8>,
     /// The tick when the cleaner came to that bag.
     pub clean_since: Tick,
-    /// Blocks of that bag, which it has passed, that it still has to compact.
-    pub uncompacted: u32,
-    /// The bag that a storing thread compacted last.
-    pub compacted: Option<u8>,
 }
 
 /// Bags of one kind of items.
@@ -193,14 +187,6 @@ impl Order {
 
     pub(crate) fn of_mut(&mut self, part: Part) -> &mut Queue {
         &mut self.queues[part as usize]
-    }
-
-    /// Moves cursors in a block, which is empty and about to leave its bag, to the next one.
-    fn pass_block(&mut self, block: BlockId, next: BlockId) {
-        let cursors = self.queues.iter_mut().map(|queue| &mut queue.evict);
-        for cursor in cursors.chain([&mut self.clean]).filter(|cursor| cursor.block == block) {
-            *cursor = Cursor { block: next, index: 0 };
-        }
     }
 
     /// All bags, each queue's oldest first.
@@ -404,43 +390,6 @@ impl BagList {
         order.free.push(index);
     }
 
-    /// Frees empty blocks of a settled bag, up to the block `end`, or to its last one, which stays.
-    /// Returns the number of blocks freed.
-    pub(crate) fn trim(
-        &self,
-        order: &mut Order,
-        blocks: &Blocks,
-        index: u8,
-        end: BlockId,
-    ) -> usize {
-        let bag = self.bag(index);
-        let (first, last) = bag.end_blocks();
-        let (mut before, mut block, mut freed) = (0, first, 0);
-        while block != end && block != last {
-            let next = blocks.next(block);
-            if blocks.items(block) > 0 {
-                (before, block) = (block, next);
-                continue;
-            }
-            match before {
-                // Release: partner of the Acquire in `step`.
-                0 => bag.first.store(next, Ordering::Release),
-                _ => blocks.link(before, next),
-            }
-            order.pass_block(block, next);
-            let is_filled = blocks.claimed(block) == SLOTS;
-            let left = bag.blocks.load(Ordering::Relaxed) - 1;
-            let filled = bag.filled.load(Ordering::Relaxed).saturating_sub(u32::from(is_filled));
-            bag.blocks.store(left, Ordering::Relaxed);
-            bag.filled.store(filled.min(left), Ordering::Relaxed);
-            bag.trimmed.fetch_add(1, Ordering::Relaxed);
-            blocks.put(block);
-            freed += 1;
-            block = next;
-        }
-        freed
-    }
-
     /// `true` if the newest bags have as many slots as bags should when their class holds
     /// `class_items`: a 32nd of them, or a 64th of newcomers, which pass through fewer bags. The
     /// share doubles with every 64 bags of a queue, so that a class that only grows does not run
@@ -497,16 +446,6 @@ impl Bag {
         self.opened_at.store(opened_at, Ordering::Relaxed);
         self.opened_secs.store(now, Ordering::Relaxed);
         self.closed_secs.store(0, Ordering::Relaxed);
-    }
-
-    /// The first and the last block of a settled bag; zero if it has none.
-    pub(crate) fn end_blocks(&self) -> (BlockId, BlockId) {
-        (self.first.load(Ordering::Relaxed), self.tail.load(Ordering::Relaxed))
-    }
-
-    /// A number that changes when a block leaves the bag before the bag is freed.
-    pub(crate) fn trimmed(&self) -> u32 {
-        self.trimmed.load(Ordering::Relaxed)
     }
 
     /// Items in it, counted over all slots.
@@ -589,7 +528,7 @@ impl Bag {
         self.opened_tick.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn passed_tick(&self) -> Tick {
+    fn passed_tick(&self) -> Tick {
         self.passed_tick.load(Ordering::Relaxed)
     }
 

@@ -25,15 +25,6 @@ pub(crate) struct Balance {
     automove: AtomicU32,
     ratio_per_mille: AtomicU32,
     request: Mutex<Option<MoveRequest>>,
-    vain_search: Mutex<Option<VainSearch>>,
-}
-
-/// A search for a page without items that found none.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct VainSearch {
-    pub secs: u32,
-    /// Free chunks of the class at that time.
-    pub free: u64,
 }
 
 /// A page move requested by `slabs reassign`.
@@ -51,17 +42,7 @@ impl Balance {
             automove: AtomicU32::new(automove as u32),
             ratio_per_mille: AtomicU32::new(ratio_per_mille),
             request: Mutex::new(None),
-            vain_search: Mutex::new(None),
         }
-    }
-
-    /// The last search in vain for an empty page of heads.
-    pub(crate) fn vain_search(&self) -> Option<VainSearch> {
-        *self.vain_search.lock()
-    }
-
-    pub(crate) fn note_vain_search(&self, search: VainSearch) {
-        *self.vain_search.lock() = Some(search);
     }
 
     pub(crate) fn automove(&self) -> Automove {

@@ -178,15 +178,6 @@ impl Slabs {
         self.pages.lock().resident.push_back(free);
     }
 
-    /// Takes back the chunks that threads keep of a page.
-    pub(super) fn give_up_kept(&self, arena: &Arena, qsbr: &Qsbr, id: ClassId, page: usize) {
-        let mut back = Vec::new();
-        for list in self.threads.lists(id) {
-            list.give_up(|chunk| arena.page_of(chunk) == page, &mut back);
-        }
-        self.put_back(arena, qsbr, id, &back);
-    }
-
     /// Takes back the chunks that threads keep of a page leaving the class, and those that they
     /// keep beyond their present share.
     pub(super) fn take_back_kept(

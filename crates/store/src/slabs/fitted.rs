@@ -280,10 +280,7 @@ mod tests {
         // A thread that has looked the class up before gives it a page, and another takes it away.
         assert!(slabs.add_page(arena, budget, qsbr, first));
         let page = slabs.sample_pages(first, 1, 0)[0];
-        let held = slabs.take_to_move(arena, qsbr, first).unwrap();
-        assert!(!slabs.drain(arena, qsbr, first, page, 0, true), "a chunk is not free");
-        slabs.put(arena, qsbr, reader.thread.slot, &[held]);
-        assert!(slabs.drain(arena, qsbr, first, page, 0, true));
+        assert!(slabs.drain(arena, qsbr, first, page, 0));
         reader.rest();
         grace();
         assert!(!seen_by(600), "it has had a page since");

@@ -277,7 +277,7 @@ impl Slabs {
 
     /// Takes `page` out of the class's use, for the class `to` (0: for all). Its free chunks are
     /// forgotten at once; the others must still be put back. `false` if the class cannot give the
-    /// page, or the page must be empty and is not.
+    /// page.
     pub(crate) fn drain(
         &self,
         arena: &Arena,
@@ -285,24 +285,12 @@ impl Slabs {
         id: ClassId,
         page: usize,
         to: ClassId,
-        must_be_empty: bool,
     ) -> bool {
-        if must_be_empty {
-            self.give_up_kept(arena, qsbr, id, page);
-        }
         let (class, leaving) = (self.class(id), u32::from(id) | LEAVING);
         let mut state = class.state.lock();
         let Some(at) = state.pages.owned.iter().position(|&owned| owned == page) else {
             return false;
         };
-        let is_free = |index| {
-            let chunk = arena.chunk(page, index, class.chunk_bytes());
-            arena.header(chunk).shape() == Shape(Shape::FREE)
-        };
-        // Free chunks are handed out only under this lock.
-        if must_be_empty && !(0..self.cut_chunks(page)).all(is_free) {
-            return false;
-        }
         state.pages.owned.swap_remove(at);
         if state.cutting.is_some_and(|(cutting, _)| cutting == page) {
             // Its chunks that were never cut are not counted anywhere.

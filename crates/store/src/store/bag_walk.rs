@@ -28,8 +28,6 @@ pub struct BagWalk {
 struct Counted {
     /// Distinguishes the bag from a later one with the same number.
     opened: Tick,
-    /// Tells whether blocks have left the bag, perhaps the next one.
-    trimmed: u32,
     /// The next block; 0: the first.
     block: BlockId,
     items: u32,
@@ -69,8 +67,7 @@ impl BagWalk {
 }
 
 impl Store {
-    /// Does one step of a walk. A bag is left out if it is freed or compacted while the walk is in
-    /// it. An item that moves to another bag during the walk may be counted twice or not at all.
+    /// Does one step of a walk. Bags that the cleaner frees during the walk are left out.
     pub fn walk_bags(&self, walk: &mut BagWalk) -> BagStep {
         let Some(list) = self.lists.get(walk.list) else { return BagStep::Ended };
         let order = list.order.lock();
@@ -86,17 +83,15 @@ impl Store {
         let bag = list.bag(index);
         let from = walk.counted.unwrap_or_else(|| Counted {
             opened: bag.opened_tick(),
-            trimmed: bag.trimmed(),
             block: 0,
             items: 0,
             slots: 0,
         });
-        let is_gone = order.bags().all(|other| other != index);
-        let has_changed = bag.opened_tick() != from.opened || bag.trimmed() != from.trimmed;
-        if is_gone || has_changed {
+        if order.bags().all(|other| other != index) || bag.opened_tick() != from.opened {
             walk.pass();
             return BagStep::More;
         }
+        // Blocks of a bag that was not freed have not moved.
         let ((items, slots), next) = bag.items_from(&self.blocks, from.block, BLOCKS_PER_STEP);
         let (items, slots) = (from.items + items, from.slots + slots);
         if let Some(block) = next {
