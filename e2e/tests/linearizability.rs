@@ -29,11 +29,21 @@ fn load() -> Load {
     }
 }
 
+/// Sets the flag at its end, so that a failed load ends the thread beside it, too.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Runs `load` while a filler stores `value_len` bytes under new keys.
 fn run(server: &Server, load: Load, value_len: usize, per_second: usize, mode: Mode) {
     let stop = AtomicBool::new(false);
     let start = Instant::now();
     let (histories, filled) = thread::scope(|scope| {
+        let _ended = Ended(&stop);
         let filler = scope.spawn(|| fill(server.addr(), value_len, per_second, &stop));
         let histories = load.run(server.addr());
         stop.store(true, Ordering::Relaxed);
@@ -77,6 +87,7 @@ fn histories_are_linearizable_while_the_table_shrinks() {
     let mut server = Server::under_test(&["-m", "64"]);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ended = Ended(&stop);
         scope.spawn(|| fill(server.addr(), 20, 400_000, &stop));
         while server.stat("evictions") == 0 {
             thread::sleep(Duration::from_millis(100));
@@ -98,6 +109,7 @@ fn histories_are_linearizable_while_pages_move() {
     let mut server = Server::under_test(&["-m", "64"]);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _ended = Ended(&stop);
         scope.spawn(|| reassign(&server, &stop));
         let load = Load { ops: ops(40), padding: 500, ..load() };
         run(&server, load, 500, 20_000, Mode::Evicting);
