@@ -54,6 +54,19 @@ const GROUP_BYTES: u64 = 64 << 10;
 #[cfg(not(loom))]
 const EMPTY_KEPT: u32 = 2;
 
+/// The use of a block, in the order in which blocks are refused while few are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A note, which may be dropped.
+    Note,
+    /// A new item.
+    Item,
+    /// An item that moves, and otherwise stays where it is.
+    Move,
+    /// An item that moves so that the blocks of its bag become free.
+    Merge,
+}
+
 /// The bag that a block belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
@@ -118,9 +131,40 @@ impl Blocks {
         }
     }
 
+    /// Quarters of all blocks that are in use: 0 to 4, rounded down.
+    pub fn quarters_in_use(&self) -> u64 {
+        self.in_use.load(Ordering::Relaxed) * 4 / self.count()
+    }
+
+    /// `true` if a merge can move this many items.
+    pub fn has_room_to_merge(&self, items: u32) -> bool {
+        let free = self.count().saturating_sub(self.in_use.load(Ordering::Relaxed));
+        u64::from(items.div_ceil(SLOTS)) <= free
+    }
+
+    /// All blocks, in use or not.
+    fn count(&self) -> u64 {
+        // Block 0 is none.
+        (self.words.len() as u64 / u64::from(WORDS)).saturating_sub(1).max(1)
+    }
+
+    /// Blocks that stay free for other purposes.
+    fn kept_from(&self, purpose: Purpose) -> u64 {
+        match purpose {
+            Purpose::Note => self.count() / 4,
+            Purpose::Item => self.count() / 16,
+            Purpose::Move => self.count() / 32,
+            Purpose::Merge => 0,
+        }
+    }
+
     /// A fresh block for this bag, or for none, all slots empty. `None` when the reservation or the
-    /// file system is used up.
-    pub fn take(&self, budget: &Budget, owner: Option<Owner>) -> Option<BlockId> {
+    /// file system is used up, or when the free blocks are kept for other purposes.
+    pub fn take(&self, budget: &Budget, owner: Option<Owner>, purpose: Purpose) -> Option<BlockId> {
+        let in_use = self.in_use.load(Ordering::Relaxed);
+        if in_use + self.kept_from(purpose) >= self.count() {
+            return None;
+        }
         let block = self.take_free(&mut self.free.lock(), budget)?;
         self.in_use.fetch_add(1, Ordering::Relaxed);
         let [bag, opened] = owner.map_or([0; 2], Owner::words);
@@ -171,7 +215,7 @@ impl Blocks {
 
     /// Blocks of a group: none after the last.
     fn blocks_of(&self, group: usize) -> u32 {
-        // `Layout` keeps the words below 2^31, so every position fits.
+        // `Layout` keeps the words below 2^32, so every position fits.
         let limit = to_u32(self.words.len()) / WORDS;
         GROUP.min(limit.saturating_sub(to_u32(group) * GROUP))
     }

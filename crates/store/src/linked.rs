@@ -16,6 +16,7 @@ use crate::table::{Split, Wanted};
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
+use arena::blocks::{Position, Purpose};
 use arena::chunks::{HEADER, Header, PIECE_AT, STAMP_BYTES, Shape, chain, piece_link};
 use arena::sync::Ordering;
 use narrow::to_u32;
@@ -74,6 +75,8 @@ pub(crate) enum Verdict {
         bag: u8,
         /// The mark stays; otherwise the item counts as not used since that bag closed.
         keeps_mark: bool,
+        /// The reason why it moves.
+        purpose: Purpose,
     },
 }
 
@@ -138,6 +141,7 @@ pub(crate) fn link(
     part: Part,
     cas: impl FnOnce() -> u64,
     births: Births,
+    old: Option<ChunkRef>,
 ) -> Option<u64> {
     let store = &*thread.store;
     let header = store.arena.header(chunk);
@@ -161,10 +165,11 @@ pub(crate) fn link(
     let own = thread.own_block(class, part);
     let ask_again = || {
         store.budget.forget_full();
-        list.append(&store.blocks, &store.budget, list.newest(part), chunk)
+        list.append(&store.blocks, &store.budget, list.newest(part), chunk, Purpose::Item)
     };
     let appended = list.append_newest(&store.blocks, &store.budget, part, chunk, own);
-    let Some(position) = appended.or_else(ask_again) else {
+    let take_place = || take_place(store, class, chunk, old?);
+    let Some(position) = appended.or_else(ask_again).or_else(take_place) else {
         thread.free(chunk);
         return None;
     };
@@ -173,6 +178,22 @@ pub(crate) fn link(
     thread.note_deadline(chunk, header.deadline.load(Ordering::Relaxed));
     count_linked(thread, chunk, class, shape, 1, item_bytes(store, header, shape));
     Some(unique)
+}
+
+/// Puts an item into the slot of the item that it replaces, if that is of the same class: no block
+/// is free. Its mark is of the present tick, so it counts as used in an older bag. The slot is never
+/// empty, so the bag stays.
+#[cold]
+fn take_place(store: &Store, class: ClassId, chunk: ChunkRef, old: ChunkRef) -> Option<Position> {
+    if store.slabs.class_of(&store.arena, old) != class {
+        return None;
+    }
+    // Its position becomes that of no bag: `unlink` empties the slot that it names.
+    // Relaxed: only the holder of the stripe changes the position.
+    let position = store.arena.header(old).pos.swap(0, Ordering::Relaxed);
+    // Release: partner of the Acquire in `Blocks::item_at`.
+    store.blocks.slot(position).store(chunk, Ordering::Release);
+    Some(position)
 }
 
 /// Counts an item of these bytes that is linked (`sign` 1) or unlinked (-1).
@@ -282,8 +303,8 @@ pub(crate) fn with_linked(
             locked.remove(slot);
             unlink(thread, chunk);
         }
-        Verdict::Move { bag, keeps_mark } => {
-            let is_moved = move_to(&item, bag);
+        Verdict::Move { bag, keeps_mark, purpose } => {
+            let is_moved = move_to(&item, bag, purpose);
             if !is_moved {
                 // It stays where it is, and must not keep a mark for longer than a pass takes.
                 recency::set_mark(&item.header.recency, seen, recency::low(item.tick()));
@@ -297,11 +318,11 @@ pub(crate) fn with_linked(
 
 /// Moves a linked item to another bag of its class. `false` if there is no block for it. The caller
 /// holds its stripe.
-fn move_to(item: &Item<'_>, bag: u8) -> bool {
+fn move_to(item: &Item<'_>, bag: u8, purpose: Purpose) -> bool {
     let store = &*item.thread.store;
     let class = item.class();
     let list = store.list(class);
-    let Some(to) = list.append(&store.blocks, &store.budget, bag, item.chunk) else {
+    let Some(to) = list.append(&store.blocks, &store.budget, bag, item.chunk, purpose) else {
         return false;
     };
     // Relaxed: only the holder of the stripe writes the position, and an emptied slot is skipped.
@@ -353,7 +374,8 @@ pub(crate) fn relocate(
     let (_, bag) = store.blocks.bag_at(position);
     let seen = copy_item(store, &item, to);
     let header = store.arena.header(to);
-    let Some(new_position) = list.append(&store.blocks, &store.budget, bag, to) else {
+    let Some(new_position) = list.append(&store.blocks, &store.budget, bag, to, Purpose::Move)
+    else {
         header.shape.store(Shape::DRAFT, Ordering::Relaxed);
         return Relocated::NoRoom;
     };
@@ -466,7 +488,7 @@ fn move_touched(thread: &Rc<ThreadState>) {
             // SAFETY: linked, and the section is still open.
             let item = unsafe { Item::found(thread, chunk) };
             let newest = store.list(item.class()).newest(Part::Proven);
-            move_to(&item, newest);
+            move_to(&item, newest, Purpose::Move);
         }
     }
     // Returns the vector, so that a section allocates nothing.

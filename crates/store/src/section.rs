@@ -294,7 +294,7 @@ impl<'s> Section<'s> {
         debug_assert!(draft.has_cas() || chosen.is_none(), "no room for a chosen cas unique");
         let (class, chunk) = (draft.class(), draft.into_chunk());
         let cas = || thread.cas_of_change(chosen, old.map(|old| self.cas_in(old)));
-        let cas = linked::link(thread, class, chunk, part, cas, births)?;
+        let cas = linked::link(thread, class, chunk, part, cas, births, old)?;
         thread.count(class, Count::Linked, 1);
         Some((chunk, cas))
     }
@@ -325,11 +325,11 @@ impl<'s> Section<'s> {
         let part = part.map_or(Part::Proven, |(list, bag)| list.bag(bag).part());
         let (class, new) = (draft.class(), draft.into_chunk());
         let cas = || thread.cas_of_change(None, Some(0));
-        if linked::link(thread, class, new, part, cas, births).is_none() {
+        let old = slot.reference();
+        if linked::link(thread, class, new, part, cas, births, Some(old)).is_none() {
             return Some(false);
         }
         recency::keep_second(&store.arena.header(new).recency, seen);
-        let old = slot.reference();
         locked.replace(slot, new);
         linked::unlink(thread, old);
         Some(true)

@@ -111,6 +111,8 @@ const REFERENCES_MAX: u64 = (1 << REFERENCE_BITS) - 2;
 /// Maximum number of bits of a place: hardly any item has chunks of less than 64 bytes, and pages
 /// that references reach beyond the limit are room to grow.
 const PLACE_BITS_MAX: u32 = 14;
+/// A position in the bag blocks has 32 bits.
+const BLOCK_WORDS_MAX: u64 = (1 << 32) - 64;
 /// Buckets for as many items as there are references, at eight per bucket.
 const BUCKETS_MAX: u64 = 1 << 28;
 
@@ -143,8 +145,8 @@ impl Layout {
             place_bits,
             chunk_bytes_least: word(config.chunk_bytes_least())?,
             invalidation_words: invalidation::words_of(limit),
-            // Items have at least 32 bytes. Four bytes each, as much again for holes.
-            block_words: word((reserve / 16).clamp(1 << 16, u64::from(u32::MAX) / 2))?,
+            // Items have at least 32 bytes. One word each, and three for holes.
+            block_words: word((reserve / 8).clamp(1 << 16, BLOCK_WORDS_MAX))?,
             items_max: (reserve / 32).min(REFERENCES_MAX),
             table: TableShape {
                 // A 64th of the memory, so that a small store has room for items.

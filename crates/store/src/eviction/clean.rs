@@ -8,6 +8,7 @@ use crate::lru::{BAGS, BagList, Cursor, Order, Part};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
+use arena::blocks::Purpose;
 use arena::sync::Ordering;
 use std::rc::Rc;
 
@@ -85,60 +86,72 @@ fn oldest_of(order: &Order, part: Part) -> Option<u8> {
 fn come_to_bag(thread: &ThreadState, list: &BagList, order: &mut Order, bag: Option<u8>) {
     order.clean_bag = bag;
     order.clean = Cursor::default();
+    order.merge = None;
     order.clean_since = thread.store.tick(list.id());
 }
 
-/// Continues with the next newer bag. Frees the previous bag if it is empty, and merges it into the
-/// next if it is sparse. Returns the number of items moved.
+/// Continues with the next newer bag, once the passed one needs no merge or is merged. Returns the
+/// number of items moved.
 fn leave_bag(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8) -> usize {
     let blocks = &thread.store.blocks;
     list.bag(bag).set_passed(order.clean_since);
     let bags = &order.of(list.bag(bag).part()).bags;
     let place = bags.iter().position(|&other| other == bag);
     let next = place.and_then(|place| bags.get(place + 1).copied());
-    let items = list.bag(bag).items(blocks);
-    let mut moved = 0;
-    if items == 0 {
-        list.free(order, blocks, bag);
-    } else if let Some(next) = next.filter(|&next| !list.is_newest(next))
-        && is_sparse(thread, list, order, bag, items)
-    {
-        // The newest bags are left to the workers' appends, so nothing is merged into them.
-        moved = merge(thread, list, order, bag, next);
+    // The newest bags are left to the workers' appends, so nothing is merged into them.
+    let into = next.filter(|&next| !list.is_newest(next));
+    let moved = match into {
+        Some(into) if order.merge.is_some() || is_sparse(thread, list, order, bag) => {
+            merge(thread, list, order, bag, into)
+        }
+        _ => {
+            order.merge = None;
+            0
+        }
+    };
+    if order.merge.is_none() {
+        // Not empty where it was not merged, or an item could not be moved.
+        if list.bag(bag).is_empty_from(blocks, Cursor::default()) {
+            list.free(order, blocks, bag);
+        }
+        come_to_bag(thread, list, order, next);
     }
-    come_to_bag(thread, list, order, next);
     moved
 }
 
-/// `true` if a bag of this number of `items` is worth merging.
-fn is_sparse(thread: &ThreadState, list: &BagList, order: &Order, bag: u8, items: u32) -> bool {
-    let slots = list.bag(bag).slots(&thread.store.blocks);
+/// `true` if a bag is worth merging: if less than a quarter of its slots hold an item, or less than
+/// half or three quarters while so much of all blocks is in use.
+fn is_sparse(thread: &ThreadState, list: &BagList, order: &Order, bag: u8) -> bool {
+    let blocks = &thread.store.blocks;
+    let (items, slots) = (list.bag(bag).items(blocks), list.bag(bag).slots(blocks));
+    let quarters = u64::from(items) * 4 < u64::from(slots) * blocks.quarters_in_use().clamp(1, 3);
     let least = thread.store.slabs.class(list.id()).used() / 128;
     // With few numbers left, any bag is worth merging.
     let crowded = order.bags().count() > BAGS * 3 / 4;
-    items * 4 < slots || u64::from(items) < least || crowded
+    let is_sparse = quarters || u64::from(items) < least || crowded;
+    is_sparse && items > 0 && blocks.has_room_to_merge(items)
 }
 
-/// Moves all items of a bag into the next newer one. They keep their order. A touched item keeps
-/// its mark, and counts as touched there if it was used after that bag's closing.
+/// Moves some items of a bag into the next newer one, and notes in `order` where to continue. They
+/// keep their order. A touched item keeps its mark, and counts as touched there if it was used
+/// after that bag's closing.
 fn merge(thread: &Rc<ThreadState>, list: &BagList, order: &mut Order, bag: u8, into: u8) -> usize {
     let store = &*thread.store;
-    let mut at = Cursor::default();
-    let mut moved = 0;
-    while let Some((chunk, after)) = next_item(thread, list.bag(bag), at) {
+    let mut at = order.merge.take().unwrap_or_default();
+    for moved in 0..ITEMS_PER_LOCK {
+        let Some((chunk, after)) = next_item(thread, list.bag(bag), at) else {
+            thread.count(list.id(), Count::BagsMerged, 1);
+            return moved;
+        };
         at = after;
-        moved += 1;
         with_linked(thread, chunk, hash_of(store, chunk), |item| {
             // Relaxed: a mark guards nothing.
             let mark = recency::mark_of(item.header.recency.load(Ordering::Relaxed));
             let touched = list.bag(bag).touched_tick(mark, item.tick());
-            Verdict::Move { bag: into, keeps_mark: touched.is_some() }
+            let keeps_mark = touched.is_some();
+            Verdict::Move { bag: into, keeps_mark, purpose: Purpose::Merge }
         });
     }
-    // Not empty where an item could not be moved because no block was free.
-    if list.bag(bag).is_empty_from(&store.blocks, Cursor::default()) {
-        list.free(order, &store.blocks, bag);
-        thread.count(list.id(), Count::BagsMerged, 1);
-    }
-    moved
+    order.merge = Some(at);
+    ITEMS_PER_LOCK
 }

@@ -10,7 +10,7 @@ use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
-use arena::blocks::SLOTS;
+use arena::blocks::{Purpose, SLOTS};
 use arena::sync::Ordering;
 use std::rc::Rc;
 
@@ -134,7 +134,8 @@ pub(crate) fn judge(
         };
         if let Some(used) = used {
             let (bag, keeps_mark) = list.destination(order, bag, used);
-            return Verdict::Move { bag, keeps_mark: keeps_mark && earned.is_some() };
+            let keeps_mark = keeps_mark && earned.is_some();
+            return Verdict::Move { bag, keeps_mark, purpose: Purpose::Move };
         }
         // Live and untouched: kept, unless memory is needed and the store evicts.
         if !wanted || !thread.store.evict {

@@ -36,7 +36,7 @@
 //! notes are ours.
 
 use arena::ChunkRef;
-use arena::blocks::{BlockId, Blocks};
+use arena::blocks::{BlockId, Blocks, Purpose};
 use arena::budget::Budget;
 use arena::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
@@ -176,8 +176,8 @@ impl Transients {
 }
 
 impl Ring {
-    /// Files a note. A note is dropped if no block is free, or if its second is too far ahead for
-    /// the ring; then a pass frees the item.
+    /// Files a note. A note is dropped if few blocks are free, or if its second is too far ahead
+    /// for the ring; then a pass frees the item.
     fn file(&mut self, blocks: &Blocks, budget: &Budget, note: Note, now_secs: u32) {
         if self.listed == 0 {
             self.head = now_secs;
@@ -233,7 +233,7 @@ impl List {
             last => blocks.claim(last),
         };
         let position = position.or_else(|| {
-            let block = blocks.take(budget, None)?;
+            let block = blocks.take(budget, None, Purpose::Note)?;
             if self.last == 0 {
                 self.first = block;
             } else {

@@ -17,7 +17,7 @@
 use super::{Bag, BagList, Part};
 use crate::lru::recency::Tick;
 use arena::ChunkRef;
-use arena::blocks::{BlockId, Blocks, Owner, Position, SLOTS};
+use arena::blocks::{BlockId, Blocks, Owner, Position, Purpose, SLOTS};
 use arena::budget::Budget;
 use arena::sync::Ordering;
 use std::cell::Cell;
@@ -78,7 +78,7 @@ impl BagList {
         if bag.has_own_blocks() {
             self.append_in_new(blocks, budget, index, item, own)
         } else {
-            self.append(blocks, budget, index, item)
+            self.append(blocks, budget, index, item, Purpose::Item)
         }
     }
 
@@ -99,13 +99,13 @@ impl BagList {
             let _growing = self.grow.lock();
             // Relaxed: the tail changes under this lock.
             let tail = bag.tail.load(Ordering::Relaxed);
-            self.link_block(blocks, budget, index, tail)
+            self.link_block(blocks, budget, index, tail, Purpose::Item)
         };
         let position = block.and_then(|block| {
             own.set(OwnBlock { bag: index, opened, block });
             bag.append_in(blocks, block, item)
         });
-        position.or_else(|| self.append(blocks, budget, index, item))
+        position.or_else(|| self.append(blocks, budget, index, item, Purpose::Item))
     }
 
     /// Appends an item to any bag, in its last block. The caller holds the order lock, unless this
@@ -117,6 +117,7 @@ impl BagList {
         budget: &Budget,
         index: u8,
         item: ChunkRef,
+        purpose: Purpose,
     ) -> Option<Position> {
         let bag = self.bag(index);
         loop {
@@ -129,7 +130,7 @@ impl BagList {
             }
             let _growing = self.grow.lock();
             if bag.tail.load(Ordering::Relaxed) == tail {
-                self.link_block(blocks, budget, index, tail)?;
+                self.link_block(blocks, budget, index, tail, purpose)?;
             }
             // Otherwise another appender was faster.
         }
@@ -142,10 +143,11 @@ impl BagList {
         budget: &Budget,
         index: u8,
         last: BlockId,
+        purpose: Purpose,
     ) -> Option<BlockId> {
         let bag = self.bag(index);
         let owner = Owner { list: self.id, bag: index, opened: bag.opened_tick() };
-        let block = blocks.take(budget, Some(owner))?;
+        let block = blocks.take(budget, Some(owner), purpose)?;
         if last == 0 {
             // Release: partner of the Acquire in `step`.
             bag.first.store(block, Ordering::Release);

@@ -169,6 +169,8 @@ pub(crate) struct Order {
     pub clean_bag: Option<u8>,
     /// The tick when the cleaner came to that bag.
     pub clean_since: Tick,
+    /// Place in `clean_bag` up to which its items are merged into the next bag.
+    pub merge: Option<Cursor>,
 }
 
 /// Bags of one kind of items.

@@ -2,6 +2,7 @@
 
 use super::recency::{AGE_MAX, FIRST_TICK, SLACK};
 use super::*;
+use arena::blocks::Purpose;
 use arena::budget::Budget;
 
 /// One old bag stays, and newer ones come and go. No bag is opened whose tick would make a mark in
@@ -17,7 +18,7 @@ fn an_unpassed_bag_blocks_openings() {
     let open = |order: &mut Order| {
         // A bag that was never used would not be closed.
         let newest = list.newest(Part::Proven);
-        let position = list.append(&blocks, &budget, newest, 1).unwrap();
+        let position = list.append(&blocks, &budget, newest, 1, Purpose::Item).unwrap();
         blocks.slot(position).store(0, Ordering::Relaxed);
         let opening = Opening { now_secs: 1, closing_bytes: 1, class_items: 1, threads: 1 };
         let is_open = list.open(order, &blocks, clocks, &qsbr, opening);

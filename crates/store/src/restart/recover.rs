@@ -31,6 +31,7 @@ use crate::store::Store;
 use crate::table::{Judge, Marks};
 use arena::ChunkRef;
 use arena::birth::STAMPED;
+use arena::blocks::Purpose;
 use arena::chunks::{PIECE_AT, PIECE_BYTES, STAMP_BYTES, Shape, chain};
 use arena::sync::{AtomicUsize, Mutex, Ordering};
 use narrow::to_u32;
@@ -171,7 +172,7 @@ fn put_in_order(store: &Store, chunks: &Chunks, classes: &[OfClass], now_secs: u
 
 /// No pass is under way, so the order of the bags need not be locked for this.
 fn put_into_bag(store: &Store, id: ClassId, bag: u8, chunk: ChunkRef) -> bool {
-    let position = store.list(id).append(&store.blocks, &store.budget, bag, chunk);
+    let position = store.list(id).append(&store.blocks, &store.budget, bag, chunk, Purpose::Item);
     store.arena.header(chunk).pos.store(position.unwrap_or(0), Ordering::Relaxed);
     position.is_some()
 }

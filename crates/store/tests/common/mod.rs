@@ -164,6 +164,7 @@ pub(crate) fn set(
     let hash = me.store().hash(key);
     match me.section().update(hash, key, |_| Change::Put { draft, cas: None }) {
         Applied::Stored { cas } => Ok(cas),
+        Applied::Refused(reason) => Err(reason),
         other => panic!("not stored: {other:?}"),
     }
 }
