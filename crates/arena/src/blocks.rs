@@ -310,10 +310,12 @@ impl Blocks {
         &self.words[position as usize]
     }
 
-    /// Fetches the line that is written when the item at this position leaves its bag.
+    /// Fetches the lines that are used when the item at this position leaves its bag, or when
+    /// another takes its place.
     #[inline]
     pub fn prefetch(&self, position: Position) {
         crate::region::prefetch(std::ptr::from_ref(self.slot(position)));
+        crate::region::prefetch(std::ptr::from_ref(self.word(position / WORDS, 0)));
     }
 
     /// Position of the block's slot `index`.

@@ -16,7 +16,7 @@ use crate::table::{Split, Wanted};
 use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
-use arena::blocks::{Position, Purpose};
+use arena::blocks::Purpose;
 use arena::chunks::{HEADER, Header, PIECE_AT, STAMP_BYTES, Shape, chain, piece_link};
 use arena::sync::Ordering;
 use narrow::to_u32;
@@ -129,10 +129,10 @@ pub(crate) fn item_bytes(store: &Store, header: &Header, shape: Shape) -> u64 {
     shape.end() as u64 + u64::from(value)
 }
 
-/// Makes a finished draft's chunk an item, in the newest bag of a queue but not yet in the table.
-/// Returns the cas unique that `cas` gave it, 0 if it has no room for one. `None`, and the chunk is
-/// freed, if no bag block is available. The caller holds the key's stripe, and took `births` under
-/// it before it decided to store.
+/// Makes a finished draft's chunk an item, in the place of the item that it replaces or in the
+/// newest bag of a queue, but not yet in the table. Returns the cas unique that `cas` gave it, 0 if
+/// it has no room for one. `None`, and the chunk is freed, if no bag block is available. The caller
+/// holds the key's stripe, took `births` under it before it decided to store, and unlinks `old`.
 #[inline(always)]
 pub(crate) fn link(
     thread: &ThreadState,
@@ -167,9 +167,16 @@ pub(crate) fn link(
         store.budget.forget_full();
         list.append(&store.blocks, &store.budget, list.newest(part), chunk, Purpose::Item)
     };
-    let appended = list.append_newest(&store.blocks, &store.budget, part, chunk, own);
-    let take_place = || take_place(store, class, chunk, old?);
-    let Some(position) = appended.or_else(ask_again).or_else(take_place) else {
+    let append = || {
+        let appended = list.append_newest(&store.blocks, &store.budget, part, chunk, own);
+        appended.or_else(ask_again)
+    };
+    let taken = old.and_then(|old| {
+        // Relaxed: only the holder of the stripe changes the position.
+        let position = store.arena.header(old).pos.load(Ordering::Relaxed);
+        list.take_place(&store.blocks, position, chunk, store.is_strict_lru())
+    });
+    let Some(position) = taken.or_else(append) else {
         thread.free(chunk);
         return None;
     };
@@ -178,22 +185,6 @@ pub(crate) fn link(
     thread.note_deadline(chunk, header.deadline.load(Ordering::Relaxed));
     count_linked(thread, chunk, class, shape, 1, item_bytes(store, header, shape));
     Some(unique)
-}
-
-/// Puts an item into the slot of the item that it replaces, if that is of the same class: no block
-/// is free. Its mark is of the present tick, so it counts as used in an older bag. The slot is never
-/// empty, so the bag stays.
-#[cold]
-fn take_place(store: &Store, class: ClassId, chunk: ChunkRef, old: ChunkRef) -> Option<Position> {
-    if store.slabs.class_of(&store.arena, old) != class {
-        return None;
-    }
-    // Its position becomes that of no bag: `unlink` empties the slot that it names.
-    // Relaxed: only the holder of the stripe changes the position.
-    let position = store.arena.header(old).pos.swap(0, Ordering::Relaxed);
-    // Release: partner of the Acquire in `Blocks::item_at`.
-    store.blocks.slot(position).store(chunk, Ordering::Release);
-    Some(position)
 }
 
 /// Counts an item of these bytes that is linked (`sign` 1) or unlinked (-1).
@@ -270,7 +261,11 @@ pub(crate) fn unlink(thread: &ThreadState, chunk: ChunkRef) {
     // Relaxed: the fence of `Qsbr::epoch`, between here and the epoch of the retired item, orders
     // the unlinking before the reuse.
     let position = header.pos.load(Ordering::Relaxed);
-    store.blocks.slot(position).store(0, Ordering::Relaxed);
+    let slot = store.blocks.slot(position);
+    // Another item, which replaces this one, may have taken the slot.
+    if slot.load(Ordering::Relaxed) == chunk {
+        slot.store(0, Ordering::Relaxed);
+    }
     header.pos.store(0, Ordering::Relaxed);
     let class = store.slabs.class_of(&store.arena, chunk);
     let shape = header.shape();

@@ -5,6 +5,8 @@
 //! chain when it is taken, so passes find its items. It stays there, full or not, when the bag is
 //! closed: unused slots are lost. So a bag has such blocks only if it is large.
 //!
+//! An item that replaces another one takes its slot instead, if it can (decision 159).
+//!
 //! # Laws
 //!
 //! 1. A thread remembers its block with the bag, and with the tick at which the bag was opened. It
@@ -50,6 +52,32 @@ pub(super) fn has_own_blocks(slots: u64, threads: u64) -> bool {
 }
 
 impl BagList {
+    /// Puts an item into the slot of the one that it replaces, which is at this position. So no
+    /// hole is left, and no block is needed. In a closed bag the item counts as used, like one that
+    /// was read: its mark is of the present tick, and a pass moves it. The slot is never empty, so
+    /// the bag is not freed in the meantime.
+    ///
+    /// `None`: the item must go to the newest bag, since it has another class, a pass would take it
+    /// for a newcomer, or only the newest bag will do. The caller holds the key's stripe.
+    #[inline]
+    pub(crate) fn take_place(
+        &self,
+        blocks: &Blocks,
+        position: Position,
+        item: ChunkRef,
+        only_in_newest: bool,
+    ) -> Option<Position> {
+        let (list, bag) = blocks.bag_at(position);
+        let is_taken = list == self.id
+            && self.bag(bag).part() == Part::Proven
+            && (!only_in_newest || self.newest(Part::Proven) == bag);
+        is_taken.then(|| {
+            // Release: partner of the Acquire in `Blocks::item_at`.
+            blocks.slot(position).store(item, Ordering::Release);
+            position
+        })
+    }
+
     /// Appends an item to the newest bag of a queue, in the thread's block if the bag has such
     /// blocks. `None`: no block is available. The caller is in a section, holds the key's stripe,
     /// and has written the item's bytes.

@@ -141,3 +141,45 @@ fn loom_no_item_is_appended_to_a_freed_bag() {
         });
     }
 }
+
+/// An item takes the place of another one while a pass takes everything out of their bag. Both hold
+/// the key's stripe for it. So the pass takes the item that the key has, or the item stays in a bag
+/// that is not freed.
+///
+/// Seen to fail: `take_place` that empties the slot first (the bag is freed with the new item).
+#[test]
+fn loom_an_item_that_takes_a_place_stays_in_its_bag() {
+    model(|| {
+        let world = world();
+        let position = world.append(31, &Cell::default());
+        let key = Arc::new(Mutex::new(31));
+        let (other, others_key) = (Arc::clone(&world), Arc::clone(&key));
+        let overwriter = thread::spawn(move || {
+            let mut item = others_key.lock();
+            if *item != 0 && other.list.take_place(&other.blocks, position, 32, false).is_some() {
+                *item = 32;
+            }
+        });
+        let mut order = world.list.order.lock();
+        let bag = world.list.newest(Part::Proven);
+        world.open(&mut order);
+        let seen = world.blocks.item_at(position);
+        if seen != 0 {
+            let mut item = key.lock();
+            if *item == seen {
+                // As `unlink` does.
+                world.blocks.slot(position).store(0, Ordering::Relaxed);
+                *item = 0;
+            }
+        }
+        let is_freed = world.list.bag(bag).is_empty_from(&world.blocks, Cursor::default());
+        if is_freed {
+            world.list.free(&mut order, &world.blocks, bag);
+        }
+        drop(order);
+        overwriter.join().unwrap();
+        let item = *key.lock();
+        assert_eq!(world.items(), u32::from(item != 0));
+        assert_eq!(is_freed, item == 0, "freed with an item, or kept without one");
+    });
+}
