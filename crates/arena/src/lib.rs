@@ -15,6 +15,9 @@
 //!     kept                                   free chunks that a thread keeps
 //! ```
 //!
+//! Tests use two more: `lines` counts cache lines that threads contend for, and `schedule` lets a
+//! test choose which thread runs.
+//!
 //! Safe functions stay sound for any arguments. ARCHITECTURE.md lists the files with unsafe code.
 #![deny(unsafe_code)]
 

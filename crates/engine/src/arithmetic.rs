@@ -21,6 +21,14 @@ pub enum Direction {
     Incr,
 }
 
+impl Direction {
+    /// Down if `decrement`, else up.
+    #[must_use]
+    pub const fn of(decrement: bool) -> Self {
+        if decrement { Self::Decr } else { Self::Incr }
+    }
+}
+
 /// The item to create if there is none.
 #[derive(Clone, Copy, Debug)]
 pub struct Vivify {

@@ -133,13 +133,9 @@ impl Worker {
         if condition.compare.is_some_and(|unique| !self.cas_matches(&item, unique)) {
             return Look::Ended(Verdict::Exists);
         }
-        let value = match item.inline_value() {
-            Some(bytes) => Value::Copy(bytes.to_vec()),
-            None => match item.pin() {
-                Some(pin) => Value::Pinned(pin),
-                // All pins are in use by readers that take their bytes slowly.
-                None => return Look::Ended(Verdict::OutOfMemory),
-            },
+        let value = match item.pin() {
+            Some(pin) => Value::Pinned(pin),
+            None => Value::Copy(item.inline_value().unwrap_or_default().to_vec()),
         };
         let new = NewValue {
             flags: item.flags(),

@@ -19,7 +19,6 @@ use store::{Change, Item, Liveness, Section};
 
 use crate::key::Key;
 use crate::lease_tokens_and_holdoffs::{self as table, Grant, Table};
-use crate::retrieve::Miss;
 use crate::shared::Shared;
 use crate::stats::Counter;
 use crate::worker::{Worker, live};
@@ -225,12 +224,5 @@ impl Shared {
             table_bytes: table.bytes(),
             lost: table.lost(),
         })
-    }
-}
-
-/// The kind under which a lease read's miss is reported.
-impl From<&LeaseMiss<'_>> for Miss {
-    fn from(_: &LeaseMiss<'_>) -> Self {
-        Self::Absent
     }
 }

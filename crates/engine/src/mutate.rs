@@ -7,6 +7,7 @@
 //!        \ refused: the old value stays; one that is too large may take it along
 //! ```
 
+pub use proto::StoreMode as Mode;
 use sampling::Command;
 use store::{Applied, Change, Draft, DraftError, Item};
 
@@ -15,21 +16,6 @@ use crate::new_value::NewValue;
 use crate::retrieve::remove_dead;
 use crate::stats::{ClassCounter, Counter};
 use crate::worker::{Worker, live};
-
-/// The condition on the key's present state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// It is absent.
-    Add,
-    /// It is present; the value is appended to it.
-    Append,
-    /// It is present; the value is prepended to it.
-    Prepend,
-    /// It is present.
-    Replace,
-    /// Nothing.
-    Set,
-}
 
 /// The condition under which a value is stored.
 #[derive(Clone, Copy, Debug)]
@@ -182,13 +168,12 @@ impl Worker {
                 None => Change::Keep,
             }
         });
-        if let Applied::Stored { .. } = applied {
-            self.note_stored(Command::Store, &key, new);
-        } else {
+        if !matches!(applied, Applied::Stored { .. }) {
             self.note_named(Command::Store, &key);
         }
         match applied {
             Applied::Stored { cas } => {
+                self.note_stored(Command::Store, &key, new);
                 let (cas, value_len) = (self.shown_cas(cas), new.value_len);
                 Stored { verdict, cas, value_len, deadline, class }
             }

@@ -11,7 +11,7 @@ use crate::stats::SUBJECT_COUNTERS;
 pub struct SubjectStats {
     /// Its limits.
     pub rule: Rule,
-    /// Its items; nothing for a user. Evictions and refusals count from the start.
+    /// Its items; nothing for a user. Evictions and refusals are those since the last reset.
     pub items: NamespaceStats,
     /// Since the last reset, in the order of [`SUBJECT_COUNTERS`].
     pub counts: [u64; SUBJECT_COUNTERS.len()],

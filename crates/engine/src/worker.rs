@@ -91,9 +91,8 @@ impl Worker {
         &self.participant
     }
 
-    /// A read section; items found in it are valid until it is dropped. Only [`Self::get`],
-    /// [`Self::get_and_touch`] and prefetches are called while it lives: methods that make a new
-    /// item open their own.
+    /// A read section; items found in it are valid until it is dropped. Methods that make a new item
+    /// open a section themselves, and are not called while it lives.
     #[inline]
     #[must_use]
     pub fn section(&self) -> Section<'_> {

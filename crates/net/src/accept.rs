@@ -65,9 +65,11 @@ enum Place {
     None,
 }
 
-/// The end of an attempt to accept.
+/// The result of an attempt to accept.
 enum Accepted {
-    /// The queue is empty, or the batch is full.
+    /// A connection was handed on or refused, or has ended: the next one may succeed.
+    One,
+    /// The queue is empty.
     Done,
     /// No room for another connection: turn the listeners off.
     Full(Option<Duration>),
@@ -125,38 +127,36 @@ impl Acceptor {
             if self.is_ending() {
                 return;
             }
-            if let Accepted::Full(patience) = match self.accept_one(listener) {
-                Ok(()) => continue,
-                Err(ended) => ended,
-            } {
-                self.wait(patience);
+            match self.accept_one(listener) {
+                Accepted::One => {}
+                Accepted::Done => return,
+                Accepted::Full(patience) => return self.wait(patience),
             }
-            return;
         }
     }
 
     /// Takes one connection and hands it on, or refuses it.
-    fn accept_one(&self, listener: &StreamListener) -> Result<(), Accepted> {
+    fn accept_one(&self, listener: &StreamListener) -> Accepted {
         let place = self.place();
         if place != Place::Free && self.shared.accept.rejection.is_none() {
-            return Err(Accepted::Full(None));
+            return Accepted::Full(None);
         }
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener, flags) {
             Ok((socket, _)) if place == Place::None => {
                 self.shared.accept.refuse(&socket, &listener.address);
-                Ok(())
+                Accepted::One
             }
             Ok((socket, remote)) => {
                 self.hand_over(socket, remote, listener, place);
-                Ok(())
+                Accepted::One
             }
             // The peer gave up while it queued, or a signal came: the next one may succeed.
-            Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::PERM) => Ok(()),
+            Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO | Errno::PERM) => Accepted::One,
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                Err(Accepted::Full(Some(BACK_OFF)))
+                Accepted::Full(Some(BACK_OFF))
             }
-            Err(_) => Err(Accepted::Done),
+            Err(_) => Accepted::Done,
         }
     }
 

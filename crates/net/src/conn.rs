@@ -139,8 +139,8 @@ impl<S> Conn<S> {
         }
     }
 
-    /// Reads once, after the rest, into the worker's buffer. Returns the number of bytes now and
-    /// true if any are new; `Ok(None)` is the end of the stream.
+    /// Reads once, after the rest, into the worker's buffer. Returns the number of bytes that are
+    /// there now; `Ok(None)` is the end of the stream.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
         let left = self.input_len();
         debug_assert!(left < INPUT_MAX);
@@ -203,8 +203,8 @@ impl<S> Conn<S> {
         if kept? { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
-    /// Keeps the first `len` bytes of the worker's read buffer until the peer has taken the pending
-    /// ones. False when there is no memory for them.
+    /// Keeps these bytes of the worker's read buffer until the peer has taken the pending ones.
+    /// False when there is no memory for them.
     #[must_use]
     pub(crate) fn keep(&mut self, bytes: &[u8]) -> bool {
         self.input = Vec::new();

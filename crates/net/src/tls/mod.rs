@@ -287,11 +287,7 @@ impl Tls {
         let status = self.session.process_tls_records(&mut []);
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = status.state {
             // An alert that cannot be sent is a small loss: the connection ends.
-            let _ = append(sealed, RECORD_OVERHEAD, |room| match data.encode(room) {
-                Ok(written) => Ok(written),
-                Err(EncodeError::InsufficientSize(size)) => Err(Some(size)),
-                Err(EncodeError::AlreadyEncoded) => Err(None),
-            });
+            let _ = encode(&mut data, sealed);
         }
     }
 }

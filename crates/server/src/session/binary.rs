@@ -4,8 +4,8 @@ use std::os::fd::RawFd;
 
 use access::{Needs, Permission};
 use engine::{
-    Arithmetic, Cas, Condition, Counted, Delete, Deleted, Key, Miss, Mode, NewValue, Verdict,
-    Vivify,
+    Arithmetic, Cas, Condition, Counted, Delete, Deleted, Direction, Key, Miss, Mode, NewValue,
+    Verdict, Vivify,
 };
 use net::{Flow, Input, Output};
 use options::COMPATIBLE_VERSION;
@@ -17,7 +17,6 @@ use store::Pin;
 use super::admin;
 use super::by_udp;
 use super::context::Context;
-use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
 use super::login;
 use super::pending_reply::{PendingReply, Replied};
@@ -116,7 +115,7 @@ fn serve_command(
                 base64_key: false,
             });
             let how = Arithmetic {
-                direction: direction_of(decrement),
+                direction: Direction::of(decrement),
                 delta,
                 compare: Some(header.cas),
                 cas: None,
@@ -235,7 +234,7 @@ pub(crate) fn job<'k>(
     };
     let compare = Some(request.header.cas).filter(|cas| *cas != 0);
     // With a cas unique, set, add and replace are all the same command.
-    let mode = match mode_of(mode) {
+    let mode = match mode {
         Mode::Add | Mode::Replace if compare.is_some() => Mode::Set,
         mode => mode,
     };

@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 
 use access::Permission;
 use engine::{
-    Arithmetic, Cas, Condition, Counted, Counter, Delete, Deleted, Key, MetaGet, MetaHit, Miss,
-    NewValue, Verdict, Vivify, ttl_of,
+    Arithmetic, Cas, Condition, Counted, Counter, Delete, Deleted, Direction, Key, MetaGet,
+    MetaHit, Miss, NewValue, Verdict, Vivify, ttl_of,
 };
 use net::{Input, Output};
 use proto::meta::reply::{self, DebugFacts, ItemFacts, Status};
@@ -16,7 +16,6 @@ use proto::{Error, StoreMode, number};
 use store::{DraftError, Liveness, Pin};
 
 use super::context::Context;
-use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
 use super::pending_reply::{PendingReply, Replied};
 use super::permit;
@@ -279,7 +278,7 @@ pub(crate) fn job<'k>(
                 || options.compare_cas.is_some(),
         },
         condition: Condition {
-            mode: mode_of(mode),
+            mode,
             compare: options.compare_cas,
             invalidate: options.invalidate,
             cas: options.new_cas,
@@ -406,7 +405,7 @@ fn arithmetic(
         base64_key: options.base64,
     });
     let how = Arithmetic {
-        direction: direction_of(decrement),
+        direction: Direction::of(decrement),
         delta: options.delta.unwrap_or(1),
         compare: options.compare_cas,
         cas: options.new_cas,

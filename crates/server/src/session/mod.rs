@@ -31,7 +31,6 @@ mod by_udp;
 mod by_udp_tests;
 mod collected;
 pub(crate) mod context;
-mod from_proto;
 mod job;
 mod large_values;
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use std::os::fd::RawFd;
 
 use access::Needs;
-use engine::{Arithmetic, Cas, Condition, Counted, Delete, Deleted, Key, NewValue, Verdict};
+use engine::{
+    Arithmetic, Cas, Condition, Counted, Delete, Deleted, Direction, Key, NewValue, Verdict,
+};
 use net::{Flow, Input, Output};
 use options::COMPATIBLE_VERSION;
 use proto::text::{self, Parsed, Request};
@@ -13,7 +15,6 @@ use super::admin;
 use super::batch::FastPath;
 use super::by_udp;
 use super::context::Context;
-use super::from_proto::{direction_of, mode_of};
 use super::job::{Finished, Job};
 use super::meta;
 use super::pending_reply::{PendingReply, Replied};
@@ -168,7 +169,7 @@ pub(super) fn job<'k>(
 ) -> Job<'k> {
     let (compare, lease) = (store.cas, store.lease);
     let gives_back = lease.is_some() && store.exptime < 0;
-    let condition = Condition { compare, lease, gives_back, ..Condition::of(mode_of(store.mode)) };
+    let condition = Condition { compare, lease, gives_back, ..Condition::of(store.mode) };
     Job {
         key,
         new: NewValue {
@@ -225,7 +226,7 @@ fn arithmetic(
 ) -> Replied {
     let key = cx.batch.key(&cx.engine, request.key);
     let how = Arithmetic {
-        direction: direction_of(request.decrement),
+        direction: Direction::of(request.decrement),
         delta: request.delta,
         compare: None,
         cas: None,

@@ -3,6 +3,7 @@
 
 use memchr::memchr;
 use proto::Wire;
+use proto::binary::HEADER_BYTES;
 
 use super::state::Session;
 use crate::log::Log;
@@ -13,9 +14,6 @@ const FROM: u8 = 2;
 
 /// The longest part of a line that is printed, in bytes.
 const SHOWN_BYTES_MAX: usize = 1024;
-
-/// Bytes of a binary header.
-const HEADER_BYTES: usize = 24;
 
 /// True if commands are printed. Checked once per turn.
 pub(super) fn is_on(shared: &Shared) -> bool {

@@ -11,8 +11,8 @@
 //! Chunks in their grace period count as free, so a load that only overwrites evicts nothing.
 
 use super::allocate::{BATCH, evict_own};
-use super::rebalance::STEPS_AHEAD;
-use crate::eviction::victim::next_victims;
+use super::store_rate::StoreRate;
+use crate::eviction::victim::next_victim;
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::thread::ThreadState;
@@ -31,10 +31,7 @@ pub(crate) struct Ahead {
 struct Seen {
     /// Stores that had to evict directly.
     reclaims: u64,
-    /// Chunks ever handed out for new items and pieces.
-    stored: u64,
-    /// Maximum of the same within one step; it falls by a sixteenth with each step.
-    peak: u64,
+    rate: StoreRate,
     /// Its stores have evicted before.
     is_full: bool,
 }
@@ -65,16 +62,14 @@ impl Seen {
         let of = |count| store.counters.of_class(class, count);
         let reclaims = of(Count::DirectReclaims);
         let usage = store.slabs.class_use(class);
-        let stored = usage.stored - std::mem::replace(&mut self.stored, usage.stored);
-        self.peak = stored.max(self.peak - self.peak.div_ceil(16));
+        let stored = self.rate.note(usage.stored);
         self.is_full |= reclaims > std::mem::replace(&mut self.reclaims, reclaims);
         let is_supplied =
             store.slabs.is_needy(class) || store.slabs.may_add_page(&store.budget, class);
         if !self.is_full || stored == 0 || is_supplied {
             return 0;
         }
-        let wanted =
-            (self.peak * STEPS_AHEAD).min(store.slabs.class(class).most_kept_free().max(1));
+        let wanted = self.rate.wanted().min(store.slabs.class(class).most_kept_free().max(1));
         let on_its_way = if class != store.slabs.largest() {
             usage.used.saturating_sub(of(Count::Items))
         } else if thread.has_retired() {
@@ -90,7 +85,7 @@ impl Seen {
 
 /// Evicts a batch of the class, or of the heads whose pieces it holds.
 fn evict_ahead(thread: &Rc<ThreadState>, class: ClassId) {
-    if let Some(victim) = next_victims(thread, class).max_by_key(|victim| victim.age) {
+    if let Some(victim) = next_victim(thread, class) {
         thread.count(class, Count::AheadReclaims, 1);
         evict_own(thread, victim.class);
     }

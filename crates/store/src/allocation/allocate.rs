@@ -16,7 +16,7 @@
 use super::candidate::Candidate;
 use super::page_move::take_page;
 use crate::eviction::evict::{evict, open_if_full};
-use crate::eviction::victim::{lists_of, next_victims};
+use crate::eviction::victim::{lists_of, next_victim};
 use crate::lru::PARTS;
 use crate::reaping::deleted;
 use crate::slabs::{ClassId, Need};
@@ -250,7 +250,7 @@ fn awaits_bag(thread: &ThreadState, class: ClassId) -> bool {
 /// threads delay it.
 fn make_room(thread: &Rc<ThreadState>, class: ClassId, looks_around: bool) -> bool {
     let evicts = thread.store.evict;
-    let own = next_victims(thread, class).max_by_key(|victim| victim.age);
+    let own = next_victim(thread, class);
     let other = match evicts {
         true if looks_around || own.is_none() => Candidate::oldest(thread, class),
         false if looks_around => Candidate::idle(thread, class),

@@ -1,7 +1,7 @@
 //! Candidates: the classes that could give a page, by the age of the items that they would lose.
 
 use super::age_after_page::age_after_page;
-use crate::eviction::victim::next_victims;
+use crate::eviction::victim::next_victim;
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
 use narrow::to_usize;
@@ -54,7 +54,7 @@ impl Candidate {
         let free = to_usize(slabs.class_use(class).free);
         let kept_free = to_usize(slabs.class(class).most_kept_free());
         let is_in_use = free < 2 * per_page + FREE_IN_USE + kept_free;
-        let age = is_in_use.then(|| next_victims(thread, class).map(|victim| victim.age).max());
+        let age = is_in_use.then(|| next_victim(thread, class).map(|victim| victim.age));
         let Some(age) = age.flatten() else {
             let (weighed, sampled) = (u64::MAX, Some(u64::MAX));
             let idle = Self { class, weighed, sampled, pages, gives: true, is_soon_empty };

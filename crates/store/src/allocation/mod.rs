@@ -6,3 +6,4 @@ pub(crate) mod allocate;
 mod candidate;
 mod page_move;
 pub(crate) mod rebalance;
+mod store_rate;

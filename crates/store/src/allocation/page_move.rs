@@ -13,7 +13,7 @@
 
 use crate::eviction::evict::evict;
 use crate::eviction::scan::count_evicted;
-use crate::eviction::victim::next_victims;
+use crate::eviction::victim::next_victim;
 use crate::item::Liveness;
 use crate::linked::{
     ReadGuard, Relocated, Verdict, hash_of, relocate, relocate_piece, with_linked,
@@ -169,7 +169,7 @@ impl PageMove {
     /// the approximate number of chunks that will become free.
     fn evict_coldest(&self, wanted: usize) -> usize {
         let slabs = &self.thread.store.slabs;
-        let victim = next_victims(&self.thread, self.class).max_by_key(|victim| victim.age);
+        let victim = next_victim(&self.thread, self.class);
         match victim {
             None => 0,
             Some(victim) if victim.class == self.class => {
@@ -326,7 +326,7 @@ fn evict_chunk(guard: &ReadGuard<'_>, chunk: ChunkRef) -> bool {
 fn cheapest_page(thread: &Rc<ThreadState>, class: ClassId, young: u64) -> Option<usize> {
     let store = &*thread.store;
     let start = thread.next_sample(7);
-    let victim = next_victims(thread, class).max_by_key(|victim| victim.age);
+    let victim = next_victim(thread, class);
     // Inside a section, so no page goes to another class until it ends.
     let _guard = ReadGuard::open(thread);
     // A chained victim's head is in a page of another class.
@@ -418,7 +418,7 @@ mod tests {
         let full = store.slabs.class_for(24 + 4 + 12_000);
         let stopped = PageMove::begin(&other.thread, full, 0, 0).unwrap();
         other.rest();
-        let coldest = next_victims(&me.thread, full).max_by_key(|victim| victim.age).unwrap();
+        let coldest = next_victim(&me.thread, full).unwrap();
         assert_eq!(store.arena.page_of(coldest.chunk), stopped.page, "else nothing is shown");
         assert!(take_for(&me.thread, 100).is_some());
         drop(stopped);

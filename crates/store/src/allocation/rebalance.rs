@@ -25,6 +25,7 @@
 
 use super::candidate::Candidate;
 use super::page_move::{CHUNKS_PER_SECTION, PageMove, Progress};
+use super::store_rate::StoreRate;
 use crate::config::Automove;
 use crate::slabs::balance_settings::MoveRequest;
 use crate::slabs::{ClassId, NEEDY, Need};
@@ -33,8 +34,6 @@ use crate::store::Store;
 use crate::thread::ThreadState;
 use std::rc::Rc;
 
-/// Steps of the cleaner for whose stores it keeps memory free.
-pub(super) const STEPS_AHEAD: u64 = 16;
 /// Pages of the store for each page that may be moving to needy classes.
 const PAGES_PER_MOVE: u64 = 64;
 /// Pages that may be moving in any store.
@@ -62,12 +61,9 @@ pub(crate) struct Mover {
 struct ClassHistory {
     /// Evictions for stores, by themselves or by the cleaner.
     reclaims: u64,
-    /// Chunks ever handed out for new items and pieces.
-    stored: u64,
-    /// Second in which that last grew.
+    rate: StoreRate,
+    /// Second in which the class last stored.
     stored_secs: u32,
-    /// Maximum number of such chunks within one step; it falls by a sixteenth with each step.
-    peak: u64,
 }
 
 impl Mover {
@@ -140,11 +136,10 @@ impl Mover {
                 + store.counters.of_class(class, Count::AheadReclaims);
             let mut is_wanting = reclaims != std::mem::replace(&mut history.reclaims, reclaims);
             let usage = store.slabs.class_use(class);
-            let stored = usage.stored - std::mem::replace(&mut history.stored, usage.stored);
-            history.peak = stored.max(history.peak - history.peak.div_ceil(16));
+            let stored = history.rate.note(usage.stored);
             if stored > 0 {
                 history.stored_secs = thread.now_secs();
-                is_wanting |= usage.free < history.peak * STEPS_AHEAD
+                is_wanting |= usage.free < history.rate.wanted()
                     && !store.slabs.may_add_page(&store.budget, class);
             }
             if is_wanting {
@@ -173,13 +168,13 @@ impl Mover {
         let givers = others.into_iter().filter(|other| other.gives);
         let wanting = || needy.iter().filter(|one| self.wanting.contains(&one.class));
         let youngest = wanting().min_by_key(|one| one.weighed)?;
-        let bytes_in = |class| {
-            let peak = self.classes[usize::from(class)].peak;
-            peak * store.slabs.class(class).chunk_bytes() as u64
+        let bytes_wanted = |class| {
+            let chunks = self.classes[usize::from(class)].rate.wanted();
+            chunks * store.slabs.class(class).chunk_bytes() as u64
         };
-        let wanted: u64 = wanting().map(|one| bytes_in(one.class)).sum();
+        let wanted: u64 = wanting().map(|one| bytes_wanted(one.class)).sum();
         let most = (store.slabs.pages_in_use() / PAGES_PER_MOVE).max(PAGES_ON_THEIR_WAY);
-        let pages = (wanted * STEPS_AHEAD).div_ceil(store.slabs.page_bytes()).min(most);
+        let pages = wanted.div_ceil(store.slabs.page_bytes()).min(most);
         if store.slabs.pages_on_their_way()[usize::from(NEEDY)] as u64 >= pages {
             return None;
         }

@@ -11,10 +11,12 @@ pub(crate) mod crawl;
 mod fit;
 #[cfg(test)]
 mod marks_tests;
+mod purge;
 mod shrink;
 
 use self::crawl::Crawl;
 use self::fit::Fitter;
+use self::purge::Purge;
 use self::shrink::Shrinker;
 use crate::allocation::ahead::Ahead;
 use crate::allocation::allocate::return_pages;
@@ -23,9 +25,7 @@ use crate::eviction::clean::clean;
 use crate::eviction::evict::{open_if_full, open_if_old};
 use crate::handle::{Handle, Observer};
 use crate::linked::{self, ReadGuard, grow_table};
-use crate::reaping::flush::CHUNKS_PER_STEP;
-use crate::reaping::walk::WalkCursor;
-use crate::reaping::{deleted, flush, transient};
+use crate::reaping::{deleted, transient};
 use crate::slabs::ClassId;
 use crate::stats::Count;
 use crate::store::Store;
@@ -59,20 +59,6 @@ pub struct Cleaner {
     reserved_secs: u32,
 }
 
-/// Progress of the purge after an invalidation; see `expiry::invalidation`.
-#[derive(Clone, Copy, Debug)]
-enum Purge {
-    /// Nothing to purge.
-    Idle,
-    /// Waiting for the end of the sections in which an older code may have been read.
-    Before { count: u64, epoch: u64 },
-    /// Freeing dead items, page by page.
-    Walking { count: u64, cursor: WalkCursor },
-    /// Waiting for the end of the sections in which an item that is gone or renewed may have been
-    /// found.
-    After { count: u64, epoch: u64 },
-}
-
 /// Result of one step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Step {
@@ -99,7 +85,7 @@ impl Cleaner {
             crawl: None,
             steps: 0,
             class: 1,
-            purge: Purge::Idle,
+            purge: Purge::default(),
             mover: Mover::default(),
             ahead: Ahead::default(),
             fitter: Fitter::default(),
@@ -136,7 +122,7 @@ impl Cleaner {
             self.shrinker.look(self.handle.store());
         }
         self.shrinker.step(self.handle.store());
-        step.busy |= self.purge(budget, &mut step);
+        step.busy |= self.purge.step(&self.handle.thread, budget, &mut step);
         if self.steps.is_multiple_of(STEPS_PER_CLEANING) {
             self.clean_classes(budget, &mut step);
         }
@@ -191,57 +177,6 @@ impl Cleaner {
         step.checked += looked;
         step.reclaimed += freed;
         looked >= budget || transient::sift_notes(&self.handle.thread)
-    }
-
-    /// Frees items that invalidations have killed, from the first page to the last. `true` if there
-    /// is more to do at once.
-    fn purge(&mut self, budget: usize, step: &mut Step) -> bool {
-        let store = Arc::clone(self.handle.store());
-        let thread = &self.handle.thread;
-        loop {
-            match self.purge {
-                Purge::Idle if store.invalidations.outstanding() == 0 => return false,
-                Purge::Idle => {
-                    // Invalidations have come since the last purge (law 3 of
-                    // `expiry::invalidation`).
-                    let count = store.invalidations.begin_purge();
-                    self.purge = Purge::Before { count, epoch: store.qsbr.epoch() };
-                    thread.settle();
-                }
-                Purge::Before { epoch, .. } | Purge::After { epoch, .. }
-                    if !store.qsbr.is_safe(epoch) =>
-                {
-                    thread.settle();
-                    if !store.qsbr.is_safe(epoch) {
-                        // A section of another thread is still open: look again at the next step.
-                        return false;
-                    }
-                }
-                Purge::Before { count, .. } => {
-                    // Every thread that read an older code has linked its item.
-                    self.purge = Purge::Walking { count, cursor: WalkCursor::default() };
-                }
-                Purge::Walking { count, mut cursor } => {
-                    for _ in 0..budget.div_ceil(CHUNKS_PER_STEP) {
-                        step.checked += CHUNKS_PER_STEP;
-                        if !flush::purge(thread, &mut cursor, budget) {
-                            // All pages have been seen.
-                            self.purge = Purge::After { count, epoch: store.qsbr.epoch() };
-                            break;
-                        }
-                    }
-                    if let Purge::Walking { cursor: reached, .. } = &mut self.purge {
-                        // The budget is used up before the last page.
-                        *reached = cursor;
-                        return true;
-                    }
-                }
-                Purge::After { count, .. } => {
-                    store.invalidations.end_purge(count);
-                    self.purge = Purge::Idle;
-                }
-            }
-        }
     }
 
     /// Continues cleaning, class by class, examining at most `budget` items.

@@ -33,16 +33,14 @@ pub(crate) fn lists_of(store: &Store, class: ClassId) -> impl Iterator<Item = Cl
     [Some(class), pieces].into_iter().flatten()
 }
 
-/// The next victims of the [lists](lists_of) whose items hold chunks of this class.
-pub(crate) fn next_victims(
-    thread: &Rc<ThreadState>,
-    class: ClassId,
-) -> impl Iterator<Item = Victim> {
-    lists_of(&thread.store, class).filter_map(|list| next_victim(thread, list))
+/// The oldest of the next victims of the [lists](lists_of) whose items hold chunks of this class.
+pub(crate) fn next_victim(thread: &Rc<ThreadState>, class: ClassId) -> Option<Victim> {
+    let victims = lists_of(&thread.store, class).filter_map(|list| next_in_list(thread, list));
+    victims.max_by_key(|victim| victim.age)
 }
 
 /// Of the two queues' next victims, the one that counts as older.
-fn next_victim(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
+fn next_in_list(thread: &Rc<ThreadState>, list_id: ClassId) -> Option<Victim> {
     let store = &*thread.store;
     let list = store.list(list_id);
     let order = list.order.lock();

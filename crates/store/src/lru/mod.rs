@@ -9,8 +9,9 @@
 //!
 //! A new item is appended to the newest bag of its queue without a lock. An item that replaces a
 //! proven one of its class takes that one's slot, with a mark of the present, and so leaves no hole
-//! (decision 159). A GET only writes the
-//! present *tick* into the item's recency mark (see [`recency`]). The tick counts the bags that its
+//! (decision 159).
+//!
+//! A GET only writes the present *tick* into the item's recency mark (see [`recency`]). The tick counts the bags that its
 //! class has opened; a bag remembers the ticks at which it was opened and closed. So a mark names
 //! the bag that was newest at the time. An item is *touched* if its mark is not older than the
 //! closing of its bag.

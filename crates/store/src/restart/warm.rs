@@ -48,7 +48,7 @@ pub enum CloseError {
     Io(#[from] io::Error),
 }
 
-/// Regions start at multiples of this, and a file's holes are no finer.
+/// A page of the system; the holes of a file are no finer.
 const FILE_PAGE_BYTES: u64 = 4096;
 
 impl Store {

@@ -165,9 +165,6 @@ impl Memory {
 }
 
 /// A hash table of references. The module's header describes it.
-///
-/// Its methods lie in six files: lookup here, splits in `growth`, merges in `shrinking`, changes of
-/// a chain in `locked`, and two that only a restart uses, `record` and `recover`.
 #[derive(Debug)]
 pub(crate) struct Table {
     directory: AtomicU64,
