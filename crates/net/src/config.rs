@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::placement::Placement;
-use crate::tls::TlsAcceptor;
+use crate::tls::{HANDSHAKE_PATIENCE, TlsAcceptor};
 
 /// Settings of a server's loops.
 #[derive(Clone, Debug)]
@@ -70,6 +70,13 @@ impl Config {
     /// address space.
     pub(crate) fn connections_expected(&self) -> usize {
         self.max_connections.min(CONNECTIONS_EXPECTED_MAX)
+    }
+
+    /// The shortest time after which a connection may be closed, of a worker that has TLS or not.
+    pub(crate) fn shortest_timeout(&self, has_tls: bool) -> Option<Duration> {
+        let handshake = has_tls.then_some(HANDSHAKE_PATIENCE);
+        let timeouts = [self.idle_timeout, self.login_timeout, self.stall_timeout, handshake];
+        timeouts.into_iter().flatten().min()
     }
 }
 

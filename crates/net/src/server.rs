@@ -13,7 +13,7 @@ use crate::control::{Control, Shared};
 use crate::peer::ListenAddress;
 use crate::service::Service;
 use crate::sockets::Sockets;
-use crate::worker::{Limits, Worker};
+use crate::worker::Worker;
 
 /// The running server's threads.
 #[derive(Debug)]
@@ -89,11 +89,10 @@ where
             .and_then(|cores| (!cores.is_empty()).then(|| cores[index % cores.len()]));
         let (shared, control) = (Arc::clone(&shared), control.clone());
         let (make, ready, budget) = (Arc::clone(&make), ready.clone(), Arc::clone(&budget));
-        let (udp, limits) = (datagrams.pop().unwrap_or_default(), Limits::of(config));
-        let tls = config.tls.clone();
+        let (udp, config) = (datagrams.pop().unwrap_or_default(), config.clone());
         let body = move || {
             let worker = set_core(core).and_then(|()| {
-                Worker::new(index, shared, limits, budget, udp, tls, || make(index, &control))
+                Worker::new(index, shared, config, budget, udp, || make(index, &control))
             });
             match worker {
                 Ok(worker) => {

@@ -52,7 +52,7 @@ use crate::peer::{ListenAddress, Peer};
 use crate::placement::Placement;
 use crate::service::{CloseReason, DatagramFate, Flow, Occupation, Service};
 use crate::timer_wheel::TimerWheel;
-use crate::tls::{HANDSHAKE_PATIENCE, OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
+use crate::tls::{OPENED_BYTES_MAX, Scratch, Tls, TlsAcceptor};
 use moving::Consolidator;
 use unread::{LISTED_BYTES, Looks};
 
@@ -78,46 +78,10 @@ const EVENTFD: Token = Token { slot: u32::MAX, generation: NO_GENERATION };
 /// The descriptor of [`Service::outside`].
 const OUTSIDE: Token = Token { slot: u32::MAX - 1, generation: NO_GENERATION };
 
-/// The part of [`Config`] that a worker needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    idle: Option<Duration>,
-    login: Option<Duration>,
-    stall: Option<Duration>,
-    buffer_bytes_max: usize,
-    /// Replies in the kernel count as buffers.
-    counts_unread: bool,
-    /// Bytes of TLS sessions whose handshake is done.
-    session_bytes_max: usize,
-    /// The number of connections with room from the start.
-    connections_expected: usize,
-    placement: Placement,
-}
-
-impl Limits {
-    pub(crate) fn of(config: &Config) -> Self {
-        Self {
-            idle: config.idle_timeout,
-            login: config.login_timeout,
-            stall: config.stall_timeout,
-            buffer_bytes_max: config.buffer_bytes_max,
-            counts_unread: config.counts_unread,
-            session_bytes_max: config.session_bytes_max,
-            connections_expected: config.connections_expected(),
-            placement: config.placement,
-        }
-    }
-
-    fn shortest(&self, has_tls: bool) -> Option<Duration> {
-        let handshake = has_tls.then_some(HANDSHAKE_PATIENCE);
-        self.idle.into_iter().chain(self.login).chain(self.stall).chain(handshake).min()
-    }
-}
-
 pub(crate) struct Worker<S: Service> {
     index: usize,
     shared: Arc<Shared>,
-    limits: Limits,
+    config: Config,
     budget: Arc<dyn BufferBudget>,
     service: S,
     poller: OwnedFd,
@@ -170,10 +134,9 @@ impl<S: Service> Worker<S> {
     pub(crate) fn new(
         index: usize,
         shared: Arc<Shared>,
-        limits: Limits,
+        config: Config,
         budget: Arc<dyn BufferBudget>,
         udp: Vec<(Arc<ListenAddress>, UdpSocket)>,
-        tls: Option<Arc<TlsAcceptor>>,
         make: impl FnOnce() -> S,
     ) -> io::Result<Self> {
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -194,24 +157,28 @@ impl<S: Service> Worker<S> {
         if let Some(outside) = service.outside() {
             epoll::add(&poller, outside, data(OUTSIDE), epoll::EventFlags::IN)?;
         }
-        let consolidator = match limits.placement {
+        let consolidator = match config.placement {
             Placement::Consolidated(consolidation) if shared.workers.len() > 1 => {
                 Some(Consolidator::new(consolidation, now_ms))
             }
             _ => None,
         };
+        let conns = ConnTable::with_room(config.connections_expected());
+        let tls = config.tls.clone();
+        let shortest = config.shortest_timeout(tls.is_some());
+        let wheel = shortest.map(|shortest| TimerWheel::new(shortest, now_ms));
         Ok(Self {
             index,
             shared,
-            limits,
+            config,
             budget,
             service,
             poller,
             udp,
             udp_ports,
-            conns: ConnTable::with_room(limits.connections_expected),
+            conns,
             ready: Vec::new(),
-            wheel: limits.shortest(tls.is_some()).map(|shortest| TimerWheel::new(shortest, now_ms)),
+            wheel,
             buffered: 0,
             looks: Looks::default(),
             draining: None,
@@ -264,7 +231,7 @@ impl<S: Service> Worker<S> {
             self.on_due(&mut due);
             self.consolidate();
             self.look_at_unread();
-            if self.buffered > self.limits.buffer_bytes_max {
+            if self.buffered > self.config.buffer_bytes_max {
                 self.shed();
             }
             if self.scratch.capacity() > SCRATCH_KEPT {

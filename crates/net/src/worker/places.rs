@@ -46,7 +46,7 @@ impl<S: Service> Worker<S> {
     /// Notes a new connection, or one whose client is no longer logged in. This also forgets noted
     /// ones, so that there are no more than were noted while the first of them was without a login.
     pub(super) fn note_unauthenticated(&mut self, token: Token) {
-        if self.limits.login.is_none() || !self.is_unauthenticated(token) {
+        if self.config.login_timeout.is_none() || !self.is_unauthenticated(token) {
             return;
         }
         self.forget_authenticated();

@@ -34,7 +34,7 @@ const YOUNG_MS: u64 = 1000;
 impl<S: Service> Worker<S> {
     pub(super) fn arm_timer(&mut self, slot: u32) {
         let (Some(wheel), Some(shortest)) =
-            (&mut self.wheel, self.limits.shortest(self.tls.is_some()))
+            (&mut self.wheel, self.config.shortest_timeout(self.tls.is_some()))
         else {
             return;
         };
@@ -88,9 +88,11 @@ impl<S: Service> Worker<S> {
     /// The time for which the connection may move no byte, and the reason for closing it then.
     fn patience(&self, conn: &Conn<S::Session>) -> (Option<Duration>, CloseReason) {
         match conn.state {
-            ConnState::Writing | ConnState::Closing => (self.limits.stall, CloseReason::SlowClient),
+            ConnState::Writing | ConnState::Closing => {
+                (self.config.stall_timeout, CloseReason::SlowClient)
+            }
             ConnState::Reading | ConnState::Ready if !self.may_be_silent(conn) => {
-                (self.limits.idle, CloseReason::Idle)
+                (self.config.idle_timeout, CloseReason::Idle)
             }
             // The end of the drain is that of one that leaves.
             ConnState::Reading | ConnState::Ready | ConnState::Waiting | ConnState::Leaving => {
@@ -119,7 +121,7 @@ impl<S: Service> Worker<S> {
 
     /// The deadline of the client's login; `None` if it has logged in, or need not.
     fn login_deadline_ms(&mut self, token: Token) -> Option<u64> {
-        let limit = self.limits.login?;
+        let limit = self.config.login_timeout?;
         let conn = self.conns.get_mut(token)?;
         let is_unauthenticated = self.service.is_unauthenticated(&conn.session);
         // After a login that another failed attempt ended, the time counts from when this is seen.
@@ -161,7 +163,7 @@ impl<S: Service> Worker<S> {
     /// Closes TLS sessions if there are too many: first of clients that have not logged in, then
     /// those without a request for longest. If all others are in use, the new one is closed.
     pub(super) fn limit_sessions(&mut self, newcomer: Token) {
-        let most_bytes = self.limits.session_bytes_max;
+        let most_bytes = self.config.session_bytes_max;
         let excess =
             self.tls.as_ref().map_or(0, |tls| tls.session_bytes.saturating_sub(most_bytes));
         if excess == 0 {
@@ -229,7 +231,7 @@ impl<S: Service> Worker<S> {
     pub(super) fn shed(&mut self) {
         // Some clients have read the kernel's bytes in the meantime.
         self.look_at_all_unread();
-        if self.buffered <= self.limits.buffer_bytes_max {
+        if self.buffered <= self.config.buffer_bytes_max {
             return;
         }
         let holders = self.conns.iter().filter(|(_, conn)| conn.charged > 0);
@@ -243,7 +245,7 @@ impl<S: Service> Worker<S> {
         holders.sort_unstable_by_key(|&(is_unauthenticated, cost, bytes, _)| {
             Reverse((is_unauthenticated, cost, bytes))
         });
-        let target = self.limits.buffer_bytes_max / 8 * 7;
+        let target = self.config.buffer_bytes_max / 8 * 7;
         for (.., token) in holders {
             if self.buffered <= target {
                 break;

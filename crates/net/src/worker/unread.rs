@@ -47,7 +47,7 @@ impl<S: Service> Worker<S> {
     /// Counts bytes that a connection has sent.
     #[inline]
     pub(super) fn count_sent(&mut self, token: Token, sent: u64) {
-        if !self.limits.counts_unread || sent == 0 {
+        if !self.config.counts_unread || sent == 0 {
             return;
         }
         let Some(conn) = self.conns.get_mut(token) else { return };
