@@ -121,26 +121,6 @@ pub(crate) struct WorkerShared {
     pub(crate) load: Load,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) bytes_read: AtomicU64,
-    pub(crate) bytes_written: AtomicU64,
-    pub(crate) reads: AtomicU64,
-    pub(crate) writes: AtomicU64,
-    pub(crate) turns: AtomicU64,
-    pub(crate) conn_yields: AtomicU64,
-    pub(crate) moved: AtomicU64,
-    pub(crate) idle_kicks: AtomicU64,
-    pub(crate) slow_kicks: AtomicU64,
-    pub(crate) buffered_bytes: AtomicU64,
-    pub(crate) udp_requests: AtomicU64,
-    pub(crate) udp_dropped: AtomicU64,
-    pub(crate) tls_sessions: AtomicU64,
-    pub(crate) tls_handshake_errors: AtomicU64,
-    pub(crate) tls_errors: AtomicU64,
-    pub(crate) tls_kicks: AtomicU64,
-}
-
 /// Adds to a counter that only this thread writes.
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
     // Relaxed: a reader may see it late, never torn; there is one writer.
@@ -269,46 +249,84 @@ impl ListenerStats {
     }
 }
 
-/// Counters of the whole server; each a sum over the workers. Names follow memcached's `stats`
-/// where it has one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names are memcached's")]
-pub struct Stats {
-    pub curr_connections: u64,
-    pub total_connections: u64,
-    pub rejected_connections: u64,
-    pub listen_disabled_num: u64,
-    pub time_in_listen_disabled_us: u64,
-    pub conn_yields: u64,
+/// Defines the counters of a worker, and their sums in [`Stats`].
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+            /// Not a count, but the present number.
+            pub(crate) buffered_bytes: AtomicU64,
+        }
+
+        /// Counters of the whole server; each a sum over the workers. Names follow memcached's
+        /// `stats` where it has one.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the names are memcached's")]
+        pub struct Stats {
+            pub curr_connections: u64,
+            pub accepting_conns: bool,
+            /// Bytes of unconsumed input and unsent output held now.
+            pub buffered_bytes: u64,
+            pub total_connections: u64,
+            pub rejected_connections: u64,
+            pub listen_disabled_num: u64,
+            pub time_in_listen_disabled_us: u64,
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// Adds the numbers of one worker.
+            fn add(&mut self, counters: &Counters) {
+                // Relaxed: numbers for people, each from a moment ago.
+                self.buffered_bytes += counters.buffered_bytes.load(Ordering::Relaxed);
+                $(self.$name += counters.$name.load(Ordering::Relaxed);)*
+            }
+
+            /// The counts since `base`, and the present state.
+            fn since(self, base: &Self) -> Self {
+                Self {
+                    total_connections: self.total_connections - base.total_connections,
+                    rejected_connections: self.rejected_connections - base.rejected_connections,
+                    listen_disabled_num: self.listen_disabled_num - base.listen_disabled_num,
+                    time_in_listen_disabled_us: self.time_in_listen_disabled_us
+                        - base.time_in_listen_disabled_us,
+                    $($name: self.$name - base.$name,)*
+                    ..self
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    conn_yields,
     /// The number of moves of connections between workers.
-    pub moved: u64,
-    pub idle_kicks: u64,
+    moved,
+    idle_kicks,
     /// Connections closed because the peer did not take its replies.
-    pub slow_kicks: u64,
+    slow_kicks,
     /// Bytes from clients; with TLS, plain ones.
-    pub bytes_read: u64,
+    bytes_read,
     /// Bytes that sockets or TLS sessions have taken; with TLS, plain ones.
-    pub bytes_written: u64,
+    bytes_written,
     /// System calls that read from connections.
-    pub reads: u64,
+    reads,
     /// System calls that wrote to connections.
-    pub writes: u64,
+    writes,
     /// The number of times that a poller returned.
-    pub turns: u64,
-    /// Bytes of unconsumed input and unsent output held now.
-    pub buffered_bytes: u64,
-    pub udp_requests: u64,
+    turns,
+    udp_requests,
     /// Datagrams that were not a whole request, or whose reply was over the limit.
-    pub udp_dropped: u64,
+    udp_dropped,
     /// TLS handshakes completed.
-    pub tls_sessions: u64,
+    tls_sessions,
     /// TLS handshakes that failed, or took too long.
-    pub tls_handshake_errors: u64,
+    tls_handshake_errors,
     /// TLS sessions that broke after their handshake.
-    pub tls_errors: u64,
+    tls_errors,
     /// TLS sessions that were closed because all together used too much memory.
-    pub tls_kicks: u64,
-    pub accepting_conns: bool,
+    tls_kicks,
 }
 
 impl Shared {
@@ -484,30 +502,7 @@ impl Control {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let base = *self.shared.baseline.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = self.totals();
-        Stats {
-            total_connections: all.total_connections - base.total_connections,
-            rejected_connections: all.rejected_connections - base.rejected_connections,
-            listen_disabled_num: all.listen_disabled_num - base.listen_disabled_num,
-            time_in_listen_disabled_us: all.time_in_listen_disabled_us
-                - base.time_in_listen_disabled_us,
-            conn_yields: all.conn_yields - base.conn_yields,
-            moved: all.moved - base.moved,
-            idle_kicks: all.idle_kicks - base.idle_kicks,
-            slow_kicks: all.slow_kicks - base.slow_kicks,
-            bytes_read: all.bytes_read - base.bytes_read,
-            bytes_written: all.bytes_written - base.bytes_written,
-            reads: all.reads - base.reads,
-            writes: all.writes - base.writes,
-            turns: all.turns - base.turns,
-            udp_requests: all.udp_requests - base.udp_requests,
-            udp_dropped: all.udp_dropped - base.udp_dropped,
-            tls_sessions: all.tls_sessions - base.tls_sessions,
-            tls_handshake_errors: all.tls_handshake_errors - base.tls_handshake_errors,
-            tls_errors: all.tls_errors - base.tls_errors,
-            tls_kicks: all.tls_kicks - base.tls_kicks,
-            ..all
-        }
+        self.totals().since(&base)
     }
 
     /// Restarts the counts from zero; states are kept.
@@ -520,35 +515,18 @@ impl Control {
         let accept = &self.shared.accept;
         // Relaxed: numbers for people, each from a moment ago. The SeqCst of the two flags has no
         // partner here: for `stats` any ordering would do.
-        let sum = |counter: fn(&Counters) -> &AtomicU64| {
-            let each = self.shared.workers.iter().map(|worker| counter(&worker.counters));
-            each.map(|counter| counter.load(Ordering::Relaxed)).sum()
-        };
         let is_off =
             accept.is_waiting.load(Ordering::SeqCst) || accept.is_ending.load(Ordering::SeqCst);
-        Stats {
+        let mut all = Stats {
             curr_connections: self.shared.connections() as u64,
+            accepting_conns: !is_off,
             total_connections: accept.sum(|counts| &counts.accepted),
             rejected_connections: accept.sum(|counts| &counts.rejected),
             listen_disabled_num: accept.disabled.load(Ordering::Relaxed),
             time_in_listen_disabled_us: accept.disabled_us.load(Ordering::Relaxed),
-            conn_yields: sum(|counters| &counters.conn_yields),
-            moved: sum(|counters| &counters.moved),
-            idle_kicks: sum(|counters| &counters.idle_kicks),
-            slow_kicks: sum(|counters| &counters.slow_kicks),
-            bytes_read: sum(|counters| &counters.bytes_read),
-            bytes_written: sum(|counters| &counters.bytes_written),
-            reads: sum(|counters| &counters.reads),
-            writes: sum(|counters| &counters.writes),
-            turns: sum(|counters| &counters.turns),
-            buffered_bytes: sum(|counters| &counters.buffered_bytes),
-            udp_requests: sum(|counters| &counters.udp_requests),
-            udp_dropped: sum(|counters| &counters.udp_dropped),
-            tls_sessions: sum(|counters| &counters.tls_sessions),
-            tls_handshake_errors: sum(|counters| &counters.tls_handshake_errors),
-            tls_errors: sum(|counters| &counters.tls_errors),
-            tls_kicks: sum(|counters| &counters.tls_kicks),
-            accepting_conns: !is_off,
-        }
+            ..Stats::default()
+        };
+        self.shared.workers.iter().for_each(|worker| all.add(&worker.counters));
+        all
     }
 }
