@@ -73,7 +73,7 @@ pub(crate) fn serve(
         return pending.write(|| reply::write_error(output.buf(), header, status)).into();
     }
     if let Some((key, value_len)) = storage(&request.command) {
-        let key = cx.batch.key(&cx.engine, key);
+        let key = cx.lookahead.key(&cx.engine, key);
         let job = job(&cx.engine, session.peer.fd, key, &request, value_len);
         return match value_in::take(cx, session, pending, &job, head, input) {
             Taken::Coming => Step::Continue,
@@ -95,7 +95,7 @@ fn serve_command(
     let header = &request.header;
     let replied = match request.command {
         Command::Get { key, with_key, exptime } => {
-            let key = cx.batch.key(&cx.engine, key);
+            let key = cx.lookahead.key(&cx.engine, key);
             let pin = get(cx, session, request, key, with_key, exptime, output);
             if let Some(pin) = pin {
                 value_out::start(session, pin, AfterValue::End(pending, b""));
@@ -104,11 +104,11 @@ fn serve_command(
             pending.written()
         }
         Command::Delete { key } => {
-            let key = cx.batch.key(&cx.engine, key);
+            let key = cx.lookahead.key(&cx.engine, key);
             pending.write(|| delete(cx, request, key, output.buf()))
         }
         Command::Arithmetic { key, decrement, delta, initial, exptime } => {
-            let key = cx.batch.key(&cx.engine, key);
+            let key = cx.lookahead.key(&cx.engine, key);
             let vivify = exptime.map(|exptime| Vivify {
                 initial,
                 deadline: cx.engine.deadline(key.bytes, i64::from(exptime)),
@@ -126,7 +126,7 @@ fn serve_command(
             pending.write(|| arithmetic(&cx.engine, request, key, &how, output.buf()))
         }
         Command::Touch { key, exptime } => {
-            let key = cx.batch.key(&cx.engine, key);
+            let key = cx.lookahead.key(&cx.engine, key);
             pending.write(|| touch(cx, session, header, key, exptime, output.buf()))
         }
         Command::Flush { exptime } => {

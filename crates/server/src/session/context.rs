@@ -6,8 +6,8 @@ use std::time::Instant;
 use access::Refusals;
 use net::Control;
 
-use super::batch::Batch;
 use super::large_values::LargeValues;
+use super::lookahead::Lookahead;
 use super::reporter::Reporter;
 use crate::admin;
 use crate::shared::Shared;
@@ -19,7 +19,7 @@ pub(crate) struct Context {
     pub(super) control: Control,
     pub(crate) engine: engine::Worker,
     pub(super) reporter: Reporter,
-    pub(super) batch: Batch,
+    pub(super) lookahead: Lookahead,
     pub(super) large_values: LargeValues,
     pub(super) refusals: Refusals,
     /// The start of the turn.
@@ -33,7 +33,7 @@ impl Context {
             control: control.clone(),
             engine,
             reporter: Reporter::new(&shared.watchers, shared.clock),
-            batch: Batch::default(),
+            lookahead: Lookahead::default(),
             large_values: LargeValues::new(shared.large_values_bytes_max),
             refusals: Refusals::default(),
             now: Instant::now(),

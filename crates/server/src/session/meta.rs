@@ -39,7 +39,7 @@ pub(crate) fn serve(
 ) -> Step {
     let replied = match request.command {
         Command::Get => {
-            let key = cx.batch.key(&cx.engine, request.key);
+            let key = cx.lookahead.key(&cx.engine, request.key);
             if let Some(pin) = get(cx, session, request, key, output) {
                 value_out::start(session, pin, Then::End(pending, LINE_END));
                 return Step::Continue;
@@ -47,7 +47,7 @@ pub(crate) fn serve(
             pending.written()
         }
         Command::Set { mode, len } => {
-            let key = cx.batch.key(&cx.engine, request.key);
+            let key = cx.lookahead.key(&cx.engine, request.key);
             let job = job(&cx.engine, session.peer.fd, key, request, mode, len);
             match value_in::take(cx, session, pending, &job, head, input) {
                 Taken::Coming => return Step::Continue,
@@ -59,11 +59,11 @@ pub(crate) fn serve(
             }
         }
         Command::Delete => {
-            let key = cx.batch.key(&cx.engine, request.key);
+            let key = cx.lookahead.key(&cx.engine, request.key);
             pending.write(|| delete(cx, session, request, key, output.buf()))
         }
         Command::Arithmetic { decrement } => {
-            let key = cx.batch.key(&cx.engine, request.key);
+            let key = cx.lookahead.key(&cx.engine, request.key);
             pending.write(|| arithmetic(&cx.engine, request, key, decrement, output.buf()))
         }
         Command::Debug => {

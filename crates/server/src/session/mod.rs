@@ -15,7 +15,7 @@
 //! # The hot path
 //!
 //! A text `get` or `mg` is parsed in place. Its key is hashed once (ahead, with those that follow
-//! it: see `batch`) and found without a lock, and its value is copied after its header. There is no
+//! it: see `lookahead`) and found without a lock, and its value is copied after its header. There is no
 //! allocation, no system call and no virtual call in between.
 
 mod admin;
@@ -23,7 +23,6 @@ mod announced;
 #[cfg(test)]
 mod as_memcached_tests;
 mod awaited;
-mod batch;
 mod before_login;
 mod binary;
 mod by_udp;
@@ -38,6 +37,7 @@ mod large_values_tests;
 mod login;
 #[cfg(test)]
 mod login_tests;
+mod lookahead;
 mod meta;
 #[cfg(test)]
 mod namespaces_tests;
@@ -79,8 +79,8 @@ use proto::{KeyBuf, Wire};
 
 use crate::log::Log;
 use crate::shared::Shared;
-use batch::FirstKeys;
 use context::Context;
+use lookahead::FirstKeys;
 use state::{State, Step};
 use watch::hub::Events;
 
@@ -176,7 +176,7 @@ impl Worker {
                     {
                         return Flow::NeedInput;
                     }
-                    cx.batch.arrive(&cx.engine, input.bytes());
+                    cx.lookahead.arrive(&cx.engine, input.bytes());
                     match wire {
                         _ if cx.shared.auth.is_some() && session.login.is_missing() => {
                             before_login::serve(cx, session, wire, input, output)
@@ -319,7 +319,7 @@ impl Service for Worker {
         if self.is_short_of_memory() {
             return let_go(session, output);
         }
-        self.context.batch.clear();
+        self.context.lookahead.clear();
         if self.context.engine.begin_batch() {
             self.sampled_since = Some(Instant::now());
         }

@@ -56,7 +56,7 @@ pub(crate) fn get_keys(
     let Retrieval { mut line, pending } = retrieval;
     for _ in 0..KEYS_PER_REQUEST {
         let (bytes, before) = (input.bytes(), line);
-        let seen = cx.batch.next_key(&cx.engine, bytes).filter(|_| line.take_key());
+        let seen = cx.lookahead.next_key(&cx.engine, bytes).filter(|_| line.take_key());
         let (key, consumed) = match seen {
             Some(seen) => seen,
             None => match line.next_key(bytes) {
@@ -158,7 +158,7 @@ fn get_key(
         return get_with_cas_or_touch(cx, session, key, line, output);
     }
     let section = cx.engine.section();
-    section.prefetch_value(cx.batch.soon());
+    section.prefetch_value(cx.lookahead.soon());
     let found = cx.engine.get(&section, key);
     answer_found(cx, session, key, found, line, output)
 }

@@ -1,6 +1,6 @@
 //! Walks over the keys in the following input, as far as the requests are known.
 //!
-//! The positions of keys are only a guess: see `batch`, which uses it.
+//! The positions of keys are only a guess: see `lookahead`, which uses it.
 
 use memchr::memchr;
 use proto::binary::{HEADER_BYTES, REQUEST_MAGIC};

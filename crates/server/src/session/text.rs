@@ -12,10 +12,10 @@ use proto::text::{self, Parsed, Request};
 use proto::{Error, HOLD_OFF_SECS_MAX, KeyBuf, StoreMode, reply};
 
 use super::admin;
-use super::batch::FastPath;
 use super::by_udp;
 use super::context::Context;
 use super::job::{Finished, Job};
+use super::lookahead::FastPath;
 use super::meta;
 use super::pending_reply::{PendingReply, Replied};
 use super::permit::{self, Permit};
@@ -38,7 +38,7 @@ pub(crate) fn serve(
     let bytes = input.bytes();
     let is_judged = permit::is_judged(&cx.engine, session);
     // Requests seen ahead were not checked for permission.
-    match cx.batch.fast_path(bytes).filter(|_| !is_judged) {
+    match cx.lookahead.fast_path(bytes).filter(|_| !is_judged) {
         Some(FastPath::Get { key, key_end, len }) => {
             return retrieve::lone_get(cx, session, key, key_end, len, input, output);
         }
@@ -100,7 +100,7 @@ fn serve_request(
             return meta::serve(cx, session, pending, &request, head, input, output);
         }
         Request::Store(store) => {
-            let key = cx.batch.key(&cx.engine, store.key);
+            let key = cx.lookahead.key(&cx.engine, store.key);
             return serve_store(cx, session, pending, key, &store, head, input, output);
         }
         Request::Quit => return Step::Stop(Flow::Close),
@@ -119,7 +119,7 @@ fn serve_request(
             pending.line_unless(noreply, output.buf(), answer)
         }
         Request::Touch { key, exptime, noreply } => {
-            let key = cx.batch.key(&cx.engine, key);
+            let key = cx.lookahead.key(&cx.engine, key);
             let deadline = cx.engine.touch_deadline(key.bytes, exptime);
             let touched = cx.engine.touch(key, deadline, Cas::Any);
             let answer = if touched.is_ok() { reply::TOUCHED } else { reply::NOT_FOUND };
@@ -224,7 +224,7 @@ fn arithmetic(
     request: &text::Arithmetic<'_>,
     output: &mut Output<'_>,
 ) -> Replied {
-    let key = cx.batch.key(&cx.engine, request.key);
+    let key = cx.lookahead.key(&cx.engine, request.key);
     let how = Arithmetic {
         direction: Direction::of(request.decrement),
         delta: request.delta,
@@ -255,7 +255,7 @@ fn delete(cx: &mut Context, session: &Session, key: &[u8], secs: u32) -> &'stati
     if hold_off_secs > HOLD_OFF_SECS_MAX {
         return Error::Format.line();
     }
-    let key = cx.batch.key(&cx.engine, key);
+    let key = cx.lookahead.key(&cx.engine, key);
     let held = permit::hold_off(&cx.engine, session, key.bytes, hold_off_secs);
     let hold_off_secs = held.unwrap_or(0);
     let deleted = cx.engine.delete(key, &Delete { hold_off_secs, ..Delete::default() });

@@ -43,7 +43,7 @@ pub(super) fn begin(cx: &mut Context, input: &[u8], output: &Output<'_>) -> Anno
     // If the clock was set back in the meantime, there is no wait.
     let wait = output.last_arrival().and_then(|at| at.elapsed().ok());
     let began = Instant::now();
-    cx.batch.arrive(&cx.engine, input);
+    cx.lookahead.arrive(&cx.engine, input);
     Announced::Timing { wait, began, parsed: Instant::now() }
 }
 

@@ -26,7 +26,7 @@ const KEYS_AHEAD: usize = 24;
 
 /// A key seen ahead: its position, its hash, the place where its item was seen, and the request.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lookahead {
+struct KeySeen {
     address: usize,
     len: usize,
     hash: u64,
@@ -57,8 +57,8 @@ pub(crate) enum FastPath<'k> {
 /// The keys seen ahead and not yet requested. Valid for one call of `serve`, within which input
 /// does not move.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    keys: [Lookahead; KEYS_AHEAD],
+pub(crate) struct Lookahead {
+    keys: [KeySeen; KEYS_AHEAD],
     len: usize,
     next: usize,
 }
@@ -98,21 +98,21 @@ impl FirstKeys {
     }
 }
 
-impl Lookahead {
+impl KeySeen {
     #[inline]
     fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
         Key { bytes, hash: self.hash, hint: self.hint }
     }
 }
 
-impl Batch {
+impl Lookahead {
     /// Forgets everything: the input has changed.
     #[inline]
     pub(crate) fn clear(&mut self) {
         (self.len, self.next) = (0, 0);
     }
 
-    /// The next request starts at `input`: looks ahead if the batch has nothing for it.
+    /// The next request starts at `input`: looks ahead if nothing was seen of it.
     #[inline]
     pub(crate) fn arrive(&mut self, worker: &Worker, input: &[u8]) {
         let begin = input.as_ptr().addr();
