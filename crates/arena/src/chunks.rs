@@ -200,6 +200,12 @@ impl Shape {
         self.end().next_multiple_of(STAMP_BYTES)
     }
 
+    /// First byte behind the value and the stamp, if the item has one.
+    #[must_use]
+    pub fn end_with_stamp(self) -> usize {
+        if self.birth() == birth::STAMPED { self.stamp_at() + STAMP_BYTES } else { self.end() }
+    }
+
     /// First byte of the key, counted from the chunk's start.
     #[inline]
     #[must_use]

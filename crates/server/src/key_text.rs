@@ -10,6 +10,13 @@ pub(crate) fn is_word(key: &[u8]) -> bool {
         || str::from_utf8(key).is_ok_and(|text| text.chars().all(is_plain))
 }
 
+/// The prefix or user of a rule on one line; `*` for all keys.
+pub(crate) fn subject(subject: &[u8]) -> String {
+    let mut text = Vec::new();
+    append(if subject.is_empty() { b"*" } else { subject }, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// Appends `key` unchanged if it can appear in a line, otherwise percent-encoded, as `metadump`
 /// writes every key. A key with a `%` is also encoded, so that each line stands for one key.
 pub(crate) fn append(key: &[u8], out: &mut Vec<u8>) {

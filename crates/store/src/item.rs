@@ -13,8 +13,7 @@ use crate::pin::Pin;
 use crate::slabs::ClassId;
 use crate::thread::ThreadState;
 use arena::ChunkRef;
-use arena::birth::STAMPED;
-use arena::chunks::{Header, PIECE_AT, STAMP_BYTES, Shape, chain};
+use arena::chunks::{Header, PIECE_AT, Shape, chain};
 use arena::sync::{AtomicU64, Ordering};
 use arena::version::{self, Version};
 use std::rc::Rc;
@@ -227,8 +226,7 @@ impl<'s> Item<'s> {
 
     /// Bytes of its chunk that it needs.
     pub(crate) fn bytes_in_chunk(&self) -> usize {
-        let shape = self.shape();
-        if shape.birth() == STAMPED { shape.stamp_at() + STAMP_BYTES } else { shape.end() }
+        self.shape().end_with_stamp()
     }
 
     /// Slab class of the item's chunk (of its head, if it is chained).

@@ -17,7 +17,7 @@ use crate::thread::ThreadState;
 use arena::ChunkRef;
 use arena::birth::STAMPED;
 use arena::blocks::Purpose;
-use arena::chunks::{HEADER, Header, PIECE_AT, STAMP_BYTES, Shape, chain, piece_link};
+use arena::chunks::{HEADER, Header, PIECE_AT, Shape, chain, piece_link};
 use arena::sync::Ordering;
 use narrow::to_u32;
 use std::rc::Rc;
@@ -394,9 +394,7 @@ pub(crate) fn relocate(
 fn copy_item(store: &Store, item: &Item<'_>, to: ChunkRef) -> u32 {
     let (old, new) = (item.header, store.arena.header(to));
     let shape = old.shape();
-    let is_stamped = shape.birth() == STAMPED;
-    let end = if is_stamped { shape.stamp_at() + STAMP_BYTES } else { shape.end() };
-    let len = end - HEADER;
+    let len = shape.end_with_stamp() - HEADER;
     // SAFETY: cas unique, flags, key, value and stamp of a linked item lie behind its header, and
     // do not change while its stripe is held.
     let bytes = unsafe { store.arena.bytes(old, HEADER, len) };

@@ -48,7 +48,5 @@ fn of_user(user: &[u8], stats: &SubjectStats, sink: Sink<'_>) {
 
 /// The start of a line's name: the field follows the last colon.
 fn name(kind: &str, subject: &[u8]) -> String {
-    let mut text = Vec::new();
-    key_text::append(if subject.is_empty() { b"*" } else { subject }, &mut text);
-    format!("{kind}:{}", String::from_utf8_lossy(&text))
+    format!("{kind}:{}", key_text::subject(subject))
 }

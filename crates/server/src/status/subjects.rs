@@ -14,8 +14,8 @@ pub(super) fn write(page: &mut Page, shared: &Shared) {
     let (mut prefixes, mut users) = (Vec::new(), Vec::new());
     for stats in all {
         match &stats.rule.subject {
-            Subject::Prefix(prefix) => prefixes.push((text(prefix), stats)),
-            Subject::User(user) => users.push((text(user), stats)),
+            Subject::Prefix(prefix) => prefixes.push((key_text::subject(prefix), stats)),
+            Subject::User(user) => users.push((key_text::subject(user), stats)),
         }
     }
     for (index, (counter, field)) in SUBJECT_COUNTERS.iter().enumerate() {
@@ -48,11 +48,4 @@ fn each(
     for (subject, stats) in subjects {
         page.sample(&name, &[(kind_of_subject, subject)], value(stats));
     }
-}
-
-/// A subject as `stats prefixes` shows it.
-fn text(subject: &[u8]) -> String {
-    let mut text = Vec::new();
-    key_text::append(if subject.is_empty() { b"*" } else { subject }, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
 }

@@ -30,9 +30,8 @@ use crate::slabs::{Chunks, ClassId};
 use crate::store::Store;
 use crate::table::{Judge, Marks};
 use arena::ChunkRef;
-use arena::birth::STAMPED;
 use arena::blocks::Purpose;
-use arena::chunks::{PIECE_AT, PIECE_BYTES, STAMP_BYTES, Shape, chain};
+use arena::chunks::{PIECE_AT, PIECE_BYTES, Shape, chain};
 use arena::sync::{AtomicUsize, Mutex, Ordering};
 use narrow::to_u32;
 use std::ops::Range;
@@ -188,11 +187,9 @@ impl<'s> Finder<'s> {
         let (id, number) = self.store.slabs.place(&self.store.arena, self.chunks, chunk)?;
         let shape = self.store.arena.header(chunk).shape();
         let is_chained = id == self.store.slabs.heads();
-        let is_stamped = shape.birth() == STAMPED;
-        let end = if is_stamped { shape.stamp_at() + STAMP_BYTES } else { shape.end() };
         let is_whole = (1..=crate::draft::KEY_BYTES_MAX).contains(&shape.key_len())
             && shape.is_chained() == is_chained
-            && end <= self.store.slabs.class(id).chunk_bytes();
+            && shape.end_with_stamp() <= self.store.slabs.class(id).chunk_bytes();
         is_whole.then_some((id, number, shape))
     }
 
