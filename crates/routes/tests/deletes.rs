@@ -481,6 +481,7 @@ fn a_delete_is_kept_without_its_cas_unique() {
                 heard.lock().unwrap().push(line.to_owned());
                 Some(if line.starts_with("md") { "HD\r\n" } else { "DELETED\r\n" })
             }
+            Some("get") => Some("END\r\n"),
             Some("version") => Some("VERSION 1.6.45\r\n"),
             _ => Some(""),
         });
