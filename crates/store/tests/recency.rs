@@ -78,7 +78,13 @@ impl Bench {
         }
     }
 
-    /// Overwrites single keys until this number of bags was opened.
+    /// Deletes a key and stores it again, in the newest bag.
+    fn put_anew(&mut self, key: &[u8], value_len: usize) {
+        common::delete(&self.me, key);
+        self.put(key, value_len);
+    }
+
+    /// Stores single keys again and again until this number of bags was opened.
     fn open_bags(&mut self, openings: u64) {
         let goal = self.store.stats().bags_opened + openings;
         while self.store.stats().bags_opened < goal {
@@ -86,10 +92,10 @@ impl Bench {
                 if self.churn != Churn::Own {
                     // Sizes of eight classes, other than that of the hot items.
                     let len = 200 + 100 * number;
-                    self.put(format!("churn-{number:02}").as_bytes(), len);
+                    self.put_anew(format!("churn-{number:02}").as_bytes(), len);
                 }
                 if self.churn != Churn::Others {
-                    self.put(b"churn-own-size", self.value_len);
+                    self.put_anew(b"churn-own-size", self.value_len);
                 }
             }
         }
