@@ -91,8 +91,8 @@ impl Worker {
         &self.participant
     }
 
-    /// A read section; items found in it are valid until it is dropped. Methods that make a new item
-    /// open a section themselves, and are not called while it lives.
+    /// A read section; items found in it are valid until it is dropped. Methods that make a new
+    /// item open a section themselves, and are not called while it lives.
     #[inline]
     #[must_use]
     pub fn section(&self) -> Section<'_> {

@@ -15,8 +15,8 @@
 //! # The hot path
 //!
 //! A text `get` or `mg` is parsed in place. Its key is hashed once (ahead, with those that follow
-//! it: see `lookahead`) and found without a lock, and its value is copied after its header. There is no
-//! allocation, no system call and no virtual call in between.
+//! it: see `lookahead`) and found without a lock, and its value is copied after its header. There
+//! is no allocation, no system call and no virtual call in between.
 
 mod admin;
 mod announced;

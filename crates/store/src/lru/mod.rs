@@ -11,10 +11,10 @@
 //! proven one of its class takes that one's slot, with a mark of the present, and so leaves no hole
 //! (decision 159).
 //!
-//! A GET only writes the present *tick* into the item's recency mark (see [`recency`]). The tick counts the bags that its
-//! class has opened; a bag remembers the ticks at which it was opened and closed. So a mark names
-//! the bag that was newest at the time. An item is *touched* if its mark is not older than the
-//! closing of its bag.
+//! A GET only writes the present *tick* into the item's recency mark (see [`recency`]). The tick
+//! counts the bags that its class has opened; a bag remembers the ticks at which it was opened and
+//! closed. So a mark names the bag that was newest at the time. An item is *touched* if its mark is
+//! not older than the closing of its bag.
 //!
 //! Another clock compares classes: the bytes of all bags that were closed. A bag also remembers its
 //! opening by that clock. Both clocks have 64 bits.
