@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use thiserror::Error;
+
 use crate::log::{self, Gaps, Log};
 use crate::record::{BODY_BYTES_MAX, HEAD_BYTES};
 use crate::scan::Record;
@@ -53,13 +55,16 @@ impl Default for Settings {
 }
 
 /// The reason why a record is refused.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Error)]
 pub enum AppendError {
     /// The spool has reached its byte limit.
+    #[error("its limit of bytes is reached")]
     Full,
     /// The record is longer than [`BODY_BYTES_MAX`].
+    #[error("the delete is too long")]
     TooLong,
     /// The destination's name is empty, or too long for a folder's.
+    #[error("the server's name is too long for a folder's")]
     Unnamable,
 }
 

@@ -55,6 +55,7 @@ mod replay;
 #[cfg(test)]
 mod simulation;
 mod spooler;
+mod unkept;
 
 use std::io;
 use std::os::fd::BorrowedFd;

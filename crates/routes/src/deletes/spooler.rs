@@ -15,7 +15,8 @@ use spool::Spool;
 
 use super::marks::Marks;
 use super::replay::Replay;
-use super::{Kept, Shared, THEN, Target, import};
+use super::unkept::Unkept;
+use super::{Shared, THEN, Target, import};
 use upstream::system::now;
 use upstream::{Failure, Outcome, Registry, Reply, Sink, Ticket, Upstream};
 
@@ -35,6 +36,7 @@ pub(super) struct Work<L> {
     marks: Marks,
     /// Replays by the upper half of their tickets.
     replays: Vec<Option<Replay>>,
+    unkept: Unkept,
     look_around_at: Instant,
     /// Holds gets of servers that have pending deletes.
     holds_gets: bool,
@@ -89,6 +91,7 @@ impl<L: Fn(&str)> Work<L> {
             targets,
             marks,
             replays,
+            unkept: Unkept::default(),
             look_around_at: now,
             holds_gets,
             log,
@@ -132,6 +135,7 @@ impl<L: Fn(&str)> Work<L> {
         }
         self.settle(now);
         self.count();
+        self.unkept.line(now).iter().for_each(|line| (self.log)(line));
         is_ending
     }
 
@@ -150,20 +154,14 @@ impl<L: Fn(&str)> Work<L> {
             waiting.push(tell);
         }
         let secs = unix_secs();
-        let staged: Vec<(Kept, bool)> = kept
+        let staged: Vec<_> = kept
             .into_iter()
             .map(|kept| {
                 let result = self.spool.append(&kept.destination, &kept.record, secs);
-                (kept, result.is_ok())
+                (kept, result)
             })
             .collect();
         let failed = self.spool.commit(now);
-        for failure in &failed {
-            (self.log)(&format!(
-                "warning: the spool for {}: {}",
-                failure.destination, failure.error
-            ));
-        }
         // Before any caller hears that a delete is kept, so that the counts already include it.
         self.begin_replays(now);
         self.count();
@@ -171,9 +169,14 @@ impl<L: Fn(&str)> Work<L> {
             // A receiver that is gone needs no message.
             let _ = tell.send(());
         }
-        for (kept, is_staged) in staged {
-            let is_kept =
-                is_staged && failed.iter().all(|failure| *failure.destination != *kept.destination);
+        for (kept, staged) in staged {
+            let failure = failed.iter().find(|failed| *failed.destination == *kept.destination);
+            match (staged, failure) {
+                (Err(reason), _) => self.unkept.add(&kept.destination, reason),
+                (Ok(_), Some(failure)) => self.unkept.add(&kept.destination, &failure.error),
+                (Ok(_), None) => {}
+            }
+            let is_kept = staged.is_ok() && failure.is_none();
             let counters = &self.shared.counters;
             let counter = if is_kept { &counters.kept } else { &counters.failed };
             // Relaxed: a thread that reads the answer from the mailbox sees the count, since the
@@ -336,7 +339,7 @@ impl<L: Fn(&str)> Work<L> {
     pub(super) fn due(&self) -> Option<Instant> {
         let retries = self.replays.iter().flatten().filter_map(Replay::due);
         let times = [Some(self.look_around_at), self.upstream.deadline(), self.spool.sync_due()];
-        let times = times.into_iter().chain([self.marks.due()]);
+        let times = times.into_iter().chain([self.marks.due(), self.unkept.due()]);
         times.into_iter().flatten().chain(retries).min()
     }
 
