@@ -48,7 +48,7 @@ const DPKG: Manager = Manager {
 const WHEEL: &str = r#"export PYTHONDONTWRITEBYTECODE=1 && python3 -m venv /tmp/venv \
     && /tmp/venv/bin/pip install --quiet --no-index /root/holdall-*.whl && /tmp/venv/bin/python -c '
 from holdall import Client
-client = Client(["127.0.0.1:11211"])
+client = Client(["127.0.0.1:11211"], timeout=60)
 assert client.set("by", b"wheel", noreply=False)
 print(client.get("kept"), client.get("by"))'"#;
 
