@@ -106,7 +106,7 @@ struct OutboxTable {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "it must be a template or a list of templates")]
 enum Templates {
     One(String),
     Several(Vec<String>),

@@ -336,7 +336,7 @@ async fn slot(
     let failed = |failure: Failure| failure.at(server);
     let (name, quoted) = (&settings.slot, literal(&settings.slot));
     let found = found_slot(connection, settings).await.map_err(failed)?;
-    let Some([confirmed, status, plugin, restart, active]) = found.as_deref() else {
+    let Some([confirmed, status, plugin, restart, active, reason]) = found.as_deref() else {
         let is_standby = is_standby(connection).await.map_err(failed)?;
         if from.is_some() || is_standby && settings.servers.len() > 1 {
             return Err(lacks_slot(settings, server, is_standby));
@@ -354,7 +354,8 @@ async fn slot(
         let drop = format!("SELECT pg_drop_replication_slot({quoted})");
         connection.rows(&drop).await.map_err(failed)?;
         return Err(SourceError::Purged(format!(
-            "{server}: slot {name} fell behind max_slot_wal_keep_size, and the log is removed"
+            "{server}: slot {name} is lost: {}",
+            check::lost_slot(reason)
         )));
     }
     let confirmed = lsn(confirmed)
@@ -388,16 +389,17 @@ async fn slot(
     Ok((start, confirmed))
 }
 
-/// The slot's confirmed position, state, plugin and oldest place in the log, and whether it is in
-/// use; none if there is no slot.
+/// The slot's confirmed position, state, plugin and oldest place in the log, whether it is in use,
+/// and why the server has invalidated it; none if there is no slot.
 async fn found_slot(
     connection: &mut Connection,
     settings: &Settings,
 ) -> Result<Option<Vec<String>>, Failure> {
     let query = format!(
         "SELECT COALESCE(confirmed_flush_lsn::text, ''), COALESCE(wal_status, ''), plugin, \
-         COALESCE(restart_lsn::text, ''), active::text \
-         FROM pg_replication_slots WHERE slot_name = {}",
+         COALESCE(restart_lsn::text, ''), active::text, \
+         COALESCE(to_jsonb(s) ->> 'invalidation_reason', '') \
+         FROM pg_replication_slots s WHERE slot_name = {}",
         literal(&settings.slot)
     );
     Ok(connection.rows(&query).await?.into_iter().next())

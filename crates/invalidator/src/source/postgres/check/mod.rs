@@ -29,7 +29,7 @@ pub(super) async fn check(
     if level != "logical" {
         findings.push(Finding::fatal(format!("wal_level is {level}: set it to logical")));
     }
-    findings.extend(foreign_slot(connection, &settings.slot).await?);
+    findings.extend(slot(connection, &settings.slot).await?);
     findings.extend(failover(connection, settings).await?);
     findings.extend(awaited(connection, &settings.slot).await?);
     findings.extend(off(connection).await?);
@@ -118,19 +118,47 @@ async fn encodings(
     Ok(findings)
 }
 
-/// Refuses a slot of another database. The names of slots are global to the server.
-async fn foreign_slot(connection: &mut Connection, slot: &str) -> Result<Option<Finding>, Failure> {
+/// Refuses a slot of another database, since the names of slots are global to the server, and one
+/// that decodes prepared transactions. Notes one that the server has invalidated, which `run`
+/// treats as a gap.
+async fn slot(connection: &mut Connection, slot: &str) -> Result<Option<Finding>, Failure> {
     let query = format!(
-        "SELECT database FROM pg_replication_slots WHERE slot_name = {} \
-         AND database <> current_database()",
+        "SELECT database, (database <> current_database())::text, \
+         COALESCE(to_jsonb(s) ->> 'two_phase', ''), COALESCE(wal_status, ''), \
+         COALESCE(to_jsonb(s) ->> 'invalidation_reason', '') \
+         FROM pg_replication_slots s WHERE slot_name = {} AND database <> ''",
         literal(slot)
     );
-    let database = connection.text(&query).await?;
-    Ok((!database.is_empty()).then(|| {
-        Finding::fatal(format!(
+    let rows = connection.rows_of(&query).await?;
+    let Some([database, is_foreign, is_two_phase, status, reason]) = rows.first() else {
+        return Ok(None);
+    };
+    Ok(if is_foreign == "true" {
+        Some(Finding::fatal(format!(
             "slot {slot} belongs to database {database}: set source.slot to another name"
-        ))
-    }))
+        )))
+    } else if is_two_phase == "true" {
+        Some(Finding::fatal(format!(
+            "slot {slot} was created with two_phase, so its log has prepared transactions: drop \
+             it, and run holdall invalidate setup"
+        )))
+    } else if status == "lost" {
+        let why = lost_slot(reason);
+        Some(Finding::note(format!("slot {slot} is lost, which is a gap at the next run: {why}")))
+    } else {
+        None
+    })
+}
+
+/// The reason for which the server has invalidated a slot; PostgreSQL before 17 shows none.
+pub(super) fn lost_slot(reason: &str) -> String {
+    match reason {
+        "" | "wal_removed" => {
+            "it fell behind max_slot_wal_keep_size, and the log is removed".to_owned()
+        }
+        "idle_timeout" => "nobody read it for longer than idle_replication_slot_timeout".to_owned(),
+        other => format!("the server invalidated it: {other}"),
+    }
 }
 
 /// Reports a slot that no standby copies although the primary waits for standbys: it was created

@@ -200,10 +200,15 @@ CREATE OR REPLACE FUNCTION @schema@.tell() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 BEGIN
     IF tg_event = 'table_rewrite' THEN
-        -- 4: the type of a column is changed, and its values perhaps.
+        -- 4: the type of a column is changed, and its values perhaps. 2: values are computed anew,
+        -- those of a generated column that was there before, or else of a new column.
         PERFORM @schema@.say(p.followed, tg_tag || ': values of a column are rewritten')
         FROM @schema@.part p WHERE p.relid = pg_event_trigger_table_rewrite_oid()
-        AND p.kind = 'table' AND pg_event_trigger_table_rewrite_reason() & 4 > 0;
+        AND p.kind = 'table' AND (pg_event_trigger_table_rewrite_reason() & 4 > 0
+            OR pg_event_trigger_table_rewrite_reason() & 2 > 0 AND EXISTS (
+                SELECT FROM pg_attribute JOIN @schema@.part c ON c.followed = p.followed
+                AND c.kind = 'column' AND starts_with(c.value, attname || ' ')
+                WHERE attrelid = p.relid AND attgenerated = 's'));
         RETURN;
     END IF;
     -- It comes of this function.

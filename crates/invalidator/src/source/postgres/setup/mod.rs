@@ -17,7 +17,7 @@ const MARK: &str = "made by holdall invalidate setup";
 
 /// The last line of the event trigger's comment, after the tables. Its number grows when the
 /// trigger reports more changes.
-pub(super) const VERSION: &str = "version 2";
+pub(super) const VERSION: &str = "version 3";
 
 /// The longest slot name that the schema's name can include, in bytes: PostgreSQL cuts names at 63.
 const SLOT_BYTES_MAX: usize = 47;
