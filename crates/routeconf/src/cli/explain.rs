@@ -282,6 +282,38 @@ mod tests {
         }
     }
 
+    /// A warm cluster is read by `get`, and a new one gets conditional stores as `set`.
+    #[test]
+    fn the_command_behind_a_change_of_clusters_is_the_sent_one() {
+        let by_command = |special| {
+            format!(
+                r#"{{"type": "OperationSelectorRoute", "default_policy": "PoolRoute|B",
+                    "operation_policies": {{"{special}": "PoolRoute|C"}}}}"#
+            )
+        };
+        let warm_up = |special| {
+            let warm = by_command(special);
+            format!(r#"{{"type": "WarmUpRoute", "cold": "PoolRoute|A", "warm": {warm}}}"#)
+        };
+        let staging = |special| {
+            let staging = by_command(special);
+            format!(r#"{{"type": "StagingRoute", "warm": "PoolRoute|A", "staging": {staging}}}"#)
+        };
+        for (route, operation, pool) in [
+            (warm_up("gets"), "gets", 'B'),
+            (warm_up("get"), "gets", 'C'),
+            (staging("add"), "add", 'B'),
+            (staging("set"), "add", 'C'),
+            (staging("incr"), "incr", 'C'),
+        ] {
+            let said = explained(&route, &["--op", operation]);
+            for other in ['B', 'C'] {
+                let is_asked = said.out.contains(&format!("pool '{other}'"));
+                assert_eq!(is_asked, other == pool, "{operation}: {said:?}");
+            }
+        }
+    }
+
     #[test]
     fn a_meta_command_has_a_hint_to_its_classic_form() {
         let said = explained(r#""NullRoute""#, &["--op", "mg"]);

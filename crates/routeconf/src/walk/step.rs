@@ -462,8 +462,17 @@ impl Walker<'_> {
             _ => return,
         };
         self.go(step, first, StepCondition::Reply, question);
+        // A warm cluster is read by `get`. In a new one, the condition of a store says nothing.
+        let operation = match (route, question.operation) {
+            (Route::WarmUp(_), _) if reads => Command::Get,
+            (
+                Route::Staging { .. },
+                Command::Add | Command::Replace | Command::Cas | Command::LeaseSet,
+            ) => Command::Set,
+            (_, operation) => operation,
+        };
         if let Some(when) = when {
-            self.go(step, second, when, question);
+            self.go(step, second, when, &Question { operation, ..*question });
         }
     }
 }
