@@ -665,7 +665,7 @@ pub(super) mod tests {
         use crate::change_source::SourceError;
         // The slot is at 9.
         let open = async |restart: &str, active: &str, from: Option<u64>| {
-            let slot = row(&["0/9", "reserved", "pgoutput", restart, active]);
+            let slot = row(&["0/9", "reserved", "pgoutput", restart, active, ""]);
             let (opened, _far) =
                 log_in(&[&message(b'R', &[0; 4]), READY, &slot, READY].concat()).await;
             let settings = Settings { is_shared: true, ..settings() };
@@ -711,7 +711,7 @@ pub(super) mod tests {
 
     #[tokio::test]
     async fn a_standby_with_the_slot_starts_at_the_end_that_it_has_replayed() {
-        let slot = row(&["0/1", "reserved", "pgoutput", "0/1", "false"]);
+        let slot = row(&["0/1", "reserved", "pgoutput", "0/1", "false", ""]);
         let said = [&message(b'R', &[0; 4]), READY, &slot, READY, &row(&["0/7"]), READY].concat();
         let (opened, mut far) = log_in(&said).await;
         let start = super::super::slot(&mut opened.unwrap(), &settings(), "db", None).await;
