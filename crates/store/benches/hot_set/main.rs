@@ -22,7 +22,7 @@ mod common;
 mod exact_lru;
 mod mix;
 
-use common::{get, set};
+use common::{delete, get, set};
 use exact_lru::ExactLru;
 use mix::{Family, Mix};
 use rand::rngs::StdRng;
@@ -160,11 +160,15 @@ impl Bench {
         hot
     }
 
-    /// Overwrites single keys until this number of bags was opened.
+    /// Deletes single keys and stores them again, until this number of bags was opened: an
+    /// overwrite would keep its place.
     fn open_bags(&mut self) {
         let goal = self.store.stats().bags_opened + self.mix.openings;
         while self.store.stats().bags_opened < goal {
-            (0..64).for_each(|number| self.put(Family::Counter, number % 8));
+            for number in (0..64).map(|number| number % 8) {
+                delete(&self.me, &(Family::Counter as u64 * FAMILY + number).to_le_bytes());
+                self.put(Family::Counter, number);
+            }
         }
     }
 
